@@ -12,7 +12,7 @@ help:
 	@echo 'make test-long  the same tests with many more random cases, optimised'
 	@echo 'make gate       the experiments of the lab, quickly, held against their gates'
 	@echo 'make bench      the benchmarks'
-	@echo 'make bench-fuse  mounts beside the kernel, fuse2fs and libfuse, and the targets (root; half an hour)'
+	@echo 'make bench-fuse  mounts compared with the kernel, fuse2fs and libfuse, and the targets (root; half an hour)'
 	@echo 'make install    installs the command, pages, completions, units (PREFIX=/usr/local, DESTDIR)'
 	@echo 'make uninstall  removes them'
 	@echo 'make dist       static binaries, .deb, .rpm, a container image layout, checksums: target/dist'

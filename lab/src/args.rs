@@ -20,7 +20,7 @@ const EXAMPLES: &str = "Examples:
   uext4-lab report --open                     the page of the newest folder of lab/records
   uext4-lab mount --policy writeback=mainline disk.img DIR
   uext4-lab gate                              gates that no other work on the machine changes
-  uext4-lab gate writeback-kernel             the model beside the running kernel, as root
+  uext4-lab gate writeback-kernel             the model next_to the running kernel, as root
 
 Exit status: 0; 1 if a gate fails or a claim could not be run to its end; 2 for a wrong command line.";
 

@@ -18,7 +18,7 @@ pub struct Claim {
     /// A caller that claimed it, where and when.
     pub source: String,
     /// The subsystem it is about.
-    pub room: Room,
+    pub room: ExtentStatusCache,
     /// The number of the thread whose figures it tries; none if it is our own.
     #[serde(default)]
     pub thread: Option<String>,
@@ -51,7 +51,7 @@ pub struct Claim {
     pub gates: Vec<Gate>,
     /// Whether the running kernel is one of its subjects.
     #[serde(default)]
-    pub is_beside_kernel: bool,
+    pub is_compared_with_kernel: bool,
     /// Whether real devices, processes and the clock decide its gates: `gate` leaves it out
     /// unless it is named, because other work on the machine would change what it says.
     #[serde(default)]
@@ -67,7 +67,7 @@ pub struct Claim {
 /// A subsystem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Room {
+pub enum ExtentStatusCache {
     /// The buffer cache's LRU.
     BhLru,
     /// The cache of extents and its shrinker.
@@ -80,7 +80,7 @@ pub enum Room {
     Writeback,
 }
 
-impl Room {
+impl ExtentStatusCache {
     /// Its name in claims, and of its part of the page.
     pub fn id(self) -> &'static str {
         match self {

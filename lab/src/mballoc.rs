@@ -1,9 +1,9 @@
 //! Claims about the multiblock allocator.
 
 mod aged;
-mod beside;
 mod bitmaps;
 mod check;
+mod comparison;
 mod contention;
 mod disk;
 mod extents;

@@ -144,15 +144,15 @@ pub fn run_at_once(
         }
         drop(done);
         let mut waiting = BTreeMap::new();
-        let mut told = 0;
+        let mut reported = 0;
         for (index, one) in ran {
             waiting.insert(index, one);
-            while let Some(one) = waiting.remove(&told) {
+            while let Some(one) = waiting.remove(&reported) {
                 if one.has_failed {
-                    failed.push(jobs[told].claim.name.as_str());
+                    failed.push(jobs[reported].claim.name.as_str());
                 }
-                each(&jobs[told], &one.record)?;
-                told += 1;
+                each(&jobs[reported], &one.record)?;
+                reported += 1;
             }
         }
         Ok(())

@@ -8,7 +8,8 @@
 //! | [`modules`] | the order of the folders inside the engine, and the map of them |
 //! | [`knots`] | no import cycle among the modules of any crate |
 //! | [`packing`] | where the bytes of directories, extents and attributes are made |
-//! | [`text`] | words that must not be there, names of files, paths of one machine, links |
+//! | [`text`] | marks of unfinished work, names of files, paths of one machine, links |
+//! | [`words`] | private words, the width of comments and prose |
 //!
 //! Every rule sees the files that git tracks or would track. Formatting is rustfmt's business and
 //! habits are clippy's; neither is repeated here.
@@ -20,6 +21,7 @@ mod modules;
 mod packing;
 mod source;
 mod text;
+mod words;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -98,6 +100,7 @@ pub fn run(root: &Path) -> Result<Vec<Complaint>, String> {
             host::check(file, &mut complaints);
         }
         text::check(root, file, &mut complaints);
+        words::check(file, &mut complaints);
     }
     crates::check(&files, &mut complaints);
     knots::check(&files, &mut complaints);

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use uext4_ondisk::Pblk;
 
 use crate::dirty_set::DirtySet;
-use crate::{Seal, VerifyTag};
+use crate::{ChecksumRule, VerifyTag};
 
 /// Stands for the data of a block that has not come in.
 static NO_DATA: LazyLock<Arc<[u8]>> = LazyLock::new(|| Arc::from([]));
@@ -37,7 +37,7 @@ pub(crate) struct State {
     pub(crate) dirty: bool,
     pub(crate) verified: Option<VerifyTag>,
     /// What its journal must do to the content before it is written, from the last pinned change.
-    seal: Option<Seal>,
+    rule: Option<ChecksumRule>,
     /// The transaction that changed the block last; 0 if none ever did.
     claimed_by: u64,
 }
@@ -55,7 +55,7 @@ impl Inner {
                 forgotten: 0,
                 dirty: false,
                 verified: None,
-                seal: None,
+                rule: None,
                 claimed_by: 0,
             }),
         }
@@ -132,30 +132,30 @@ impl Buffer {
     /// what `f` did.
     ///
     /// The block counts as verified under `tag` from here on; its checksum may be wrong until
-    /// [`Buffer::sealed`] is called. Locking as for [`Buffer::modify`].
+    /// [`Buffer::checksummed`] is called. Locking as for [`Buffer::modify`].
     pub fn modify_pinned<R>(
         &self,
         tid: u64,
         tag: VerifyTag,
-        seal: Seal,
+        rule: ChecksumRule,
         f: impl FnOnce(&mut [u8]) -> R,
     ) -> (bool, R) {
         let mut state = self.0.state.lock();
         let result = f(Arc::make_mut(&mut state.data));
         state.uptodate = true;
         state.verified = Some(tag);
-        state.seal = Some(seal);
+        state.rule = Some(rule);
         let first = state.claimed_by != tid;
         state.claimed_by = tid;
         (first, result)
     }
 
-    /// Lets `seal` put the checksum into a block that was changed by [`Buffer::modify_pinned`], and
+    /// Lets `rule` put the checksum into a block that was changed by [`Buffer::modify_pinned`], and
     /// gives the content that is to be written.
-    pub fn sealed(&self, seal: impl FnOnce(Seal, &mut [u8])) -> Arc<[u8]> {
+    pub fn checksummed(&self, rule: impl FnOnce(ChecksumRule, &mut [u8])) -> Arc<[u8]> {
         let mut state = self.0.state.lock();
-        if let Some(how) = state.seal.take() {
-            seal(how, Arc::make_mut(&mut state.data));
+        if let Some(how) = state.rule.take() {
+            rule(how, Arc::make_mut(&mut state.data));
         }
         Arc::clone(&state.data)
     }

@@ -129,7 +129,7 @@ pub struct VerifyTag(pub u64);
 /// What has to be done to a block before it is written, in the words of its owner: the kind of
 /// structure and whose it is. The cache only keeps it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Seal {
+pub struct ChecksumRule {
     /// Kind of structure.
     pub kind: u32,
     /// Whose it is, an inode or a group.

@@ -1,10 +1,11 @@
-//! Whole commands on the Linux source, compared with the tools they replace, taking turns in one run.
+//! Whole commands on the Linux source, compared with the tools they replace, taking turns in one
+//! run.
 //!
 //! What it shows: the time a user waits, the CPU it costs, the memory it takes at most, images on
 //! tmpfs. What it does not: a disk's speed. Every run is made to prove that it did its work.
 //!
-//! Input: `UEXT4_BENCH_TAR`, or the tar of Debian's linux-source package below `/usr/src`; without
-//! one it says so and ends. `UEXT4_BENCH_ROUNDS` (5) is how often everybody has a turn.
+//! Input: `UEXT4_BENCH_TAR`, or the tar of Debian's linux-source package below `/usr/src`;
+//! without one it says so and ends. `UEXT4_BENCH_ROUNDS` (5) is how often every user has a turn.
 
 use std::env;
 use std::fs::{self, File};

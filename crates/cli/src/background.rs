@@ -5,8 +5,8 @@
 //!        ◀── one line on its standard output: ready ──         then leaves the terminal
 //!        ◀── or it ends: so does this, with its exit code
 //! ```
-//! Nothing is forked, so threads and locks are those of a program that was started. A signal that comes
-//! while this waits is passed on, and ends both.
+//! Nothing is forked, so threads and locks are those of a program that was started. A signal that
+//! comes while this waits is passed on, and ends both.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -37,8 +37,8 @@ const INTERRUPTED: u8 = 1;
 /// that one is ready, and a signal ends this process alone.
 const IS_READY: u8 = 2;
 
-/// Starts this command once more in the background, and waits until it is ready or has failed; what it
-/// had to say then, it has said.
+/// Starts this command once more in the background, and waits until it is ready or has failed;
+/// what it had to say then, it has said.
 ///
 /// # Errors
 /// [`Exit::System`] if it cannot be started.
@@ -100,8 +100,8 @@ fn pass_on(mut signals: Signals, child: &Child, state: &Arc<AtomicU8>) {
     });
 }
 
-/// Leaves the terminal and the directory, does `last`, and notifies the parent that it is ready. What
-/// fails then fails before anybody relies on it.
+/// Leaves the terminal and the directory, does `last`, and notifies the parent that it is ready.
+/// What fails then fails before any thread relies on it.
 ///
 /// # Errors
 /// Those of doing so, above all that the parent cannot be notified.

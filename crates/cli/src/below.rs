@@ -5,8 +5,8 @@ use uext4::{Damage, Error, FileType, Ino, Listed, OpenInode};
 use uext4_image::walk::{InodeSet, joined};
 
 /// Shows `f` an inode, and if it is a directory everything below it, parents first, each with its
-/// path. Names that go away meanwhile are left out. `failed` gets what cannot be read, and directories
-/// met a second time: they have two names, or lie in themselves.
+/// path. Names that go away meanwhile are left out. `failed` gets what cannot be read, and
+/// directories met a second time: they have two names, or lie in themselves.
 pub fn each_below(
     top: &OpenInode,
     path: &[u8],

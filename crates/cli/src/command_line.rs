@@ -16,9 +16,9 @@ use crate::open;
 
 /// Make, read, change, check and mount ext2, ext3 and ext4 images, without root
 ///
-/// Images are raw files, partitioned disks or block devices. Commands that only read never write to
-/// the image; a journal that needs recovery is replayed in memory. Commands that change an image use
-/// its journal: whatever interrupts them, the image stays consistent.
+/// Images are raw files, partitioned disks or block devices. Commands that only read never write
+/// to the image; a journal that needs recovery is replayed in memory. Commands that change an
+/// image use its journal: whatever interrupts them, the image stays consistent.
 #[derive(Debug, Parser)]
 #[command(name = "uext4", version, max_term_width = 100)]
 #[command(disable_help_subcommand = true, arg_required_else_help = true)]

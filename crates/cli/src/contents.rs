@@ -1,9 +1,9 @@
 //! Recognises what a device holds by the magic numbers of public format descriptions: commands must
 //! not overwrite it by mistake, or have to say why they cannot use it.
 //!
-//! The answer is a name, not a verdict: little more than the magic numbers is read, and damage behind
-//! them is not found. Formats that others can contain come later: a disk image may begin with a
-//! boot sector, and a file system may leave the first kilobyte to one.
+//! The answer is a name, not a verdict: little more than the magic numbers is read, and damage
+//! behind them is not found. Formats that others can contain come later: a disk image may begin
+//! with a boot sector, and a file system may leave the first kilobyte to one.
 //!
 //! Left out: formats that have no magic number, and what lies below compression.
 

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use uext4_blockdev::{Access, Error, FileDevice};
-use uext4_fuse::parting::{Ended, Holder, Waiting};
+use uext4_fuse::unmount_status::{Ended, Holder, Waiting};
 
 use crate::messages;
 

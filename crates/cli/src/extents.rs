@@ -31,7 +31,8 @@ pub fn has_blocks(inode: &Inode) -> bool {
     kind && !short && !inode.flags.contains(InodeFlags::INLINE_DATA)
 }
 
-/// The runs of an inode, ascending, those past the end of the file included; after an error nothing.
+/// The runs of an inode, ascending, those past the end of the file included; after an error
+/// nothing.
 ///
 /// There may be as many as the file system has blocks: callers that show them store none.
 ///

@@ -185,7 +185,7 @@ impl Complaints {
         }
     }
 
-    /// Tells a failure of a part of the work and goes on.
+    /// Reports a failure of a part of the work and goes on.
     ///
     /// # Errors
     /// A broken pipe is passed on.
@@ -199,7 +199,7 @@ impl Complaints {
         Ok(())
     }
 
-    /// Tells standard error and goes on.
+    /// Reports standard error and goes on.
     pub fn report(&mut self, exit: Exit, what: impl Display) {
         self.add(exit, what, None);
     }

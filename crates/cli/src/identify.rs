@@ -163,8 +163,8 @@ fn one(partition: &Partition, device: &Arc<dyn BlockDevice>) -> Result<String, E
     ))
 }
 
-/// True if the device holds an ext file system without its superblock: a backup is there, and nothing
-/// else that is known.
+/// True if the device holds an ext file system without its superblock: a backup is there, and
+/// nothing else that is known.
 pub fn lost_its_superblock(device: &dyn BlockDevice) -> bool {
     backup_of(device).is_some() && contents(device).is_ok_and(|contents| !contents.is_known())
 }

@@ -1,7 +1,8 @@
 //! JSON, written straight into a byte buffer: fast enough for a line per file of a large image.
 //!
 //! `serde_json` writes values; objects and arrays are opened and closed by the caller, so that a
-//! list of any length is never in memory as a whole, and commas come by themselves. Bytes that are no UTF-8, or begin with `hex:`, become `"hex:…"`.
+//! list of any length is never in memory as a whole, and commas come by themselves. Bytes that
+//! are no UTF-8, or begin with `hex:`, become `"hex:…"`.
 
 /// A JSON value under construction.
 #[derive(Debug, Default)]
@@ -134,8 +135,8 @@ impl Json {
         self.quoted(text);
     }
 
-    /// A string that is text if the bytes are UTF-8, else `hex:` and their digits; also for text that
-    /// begins like that, so that it is not taken for other bytes.
+    /// A string that is text if the bytes are UTF-8, else `hex:` and their digits; also for text
+    /// that begins like that, so that it is not taken for other bytes.
     pub fn text(&mut self, bytes: &[u8]) {
         match std::str::from_utf8(bytes) {
             Ok(text) if !text.starts_with("hex:") => self.string(text),

@@ -57,8 +57,8 @@ use crate::command_line::Cli;
 use crate::commands::mount::MountArgs;
 use crate::failure::{Exit, Failure};
 
-/// Runs the command that the words ask for, the name of the program being the first of them, and says
-/// what it ends with.
+/// Runs the command that the words ask for, the name of the program being the first of them, and
+/// says what it ends with.
 pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
     let words = helper::arguments(words);
     let mut options = words.iter().take_while(|word| *word != "--");
@@ -92,9 +92,9 @@ pub fn script(fs: &Volume, lines: &mut dyn BufRead, out: Box<dyn Write>) -> u8 {
     exit.code()
 }
 
-/// Mounts an image in the foreground as `uext4 mount --foreground -o OPTIONS` does, with these designs
-/// of subsystems, and prints the trace events that `trace` names. Returns the exit code when the image
-/// is unmounted.
+/// Mounts an image in the foreground as `uext4 mount --foreground -o OPTIONS` does, with these
+/// designs of subsystems, and prints the trace events that `trace` names. Returns the exit code
+/// when the image is unmounted.
 pub fn mount(
     image: PathBuf,
     dir: PathBuf,

@@ -1,5 +1,5 @@
-//! Where a running mount is asked how it does: a socket whose name is the number of the mount's device,
-//! and a file that is written every some seconds.
+//! Where a running mount is asked how it does: a socket whose name is the number of the mount's
+//! device, and a file that is written every some seconds.
 //!
 //! ```text
 //! /run/uext4/0:57            root's mounts; else $XDG_RUNTIME_DIR/uext4/0:57; mode 0600
@@ -110,8 +110,8 @@ pub fn socket_of(number: Number) -> io::Result<PathBuf> {
 }
 
 impl Listener {
-    /// For a mount, and a file if there is to be one, which is written for the first time. A socket that
-    /// cannot be had is left out: the mount is of use without.
+    /// For a mount, and a file if there is to be one, which is written for the first time. A
+    /// socket that cannot be had is left out: the mount is of use without.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -198,8 +198,8 @@ fn reply(mut stream: UnixStream, metrics: &Metrics) -> io::Result<()> {
     stream.write_all(page.as_bytes())
 }
 
-/// No reader sees half of it. In the place of `FILE.new` whatever was there is removed, not followed: the
-/// directory may be one where others write.
+/// No reader sees half of it. In the place of `FILE.new` whatever was there is removed, not
+/// followed: the directory may be one where others write.
 fn write_whole(path: &Path, text: &str) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");

@@ -7,13 +7,13 @@ mod subsystems;
 
 use std::fmt::{Display, Write};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use uext4::Image;
 use uext4::stats::{MemoryUse, Stats};
-use uext4_fuse::Server;
 use uext4_fuse::latency::SHARES;
+use uext4_fuse::{Server, Transport};
 
 use crate::sandbox::Sandbox;
 
@@ -22,6 +22,7 @@ const METRICS: &str = "\
 uext4_info gauge What is mounted where.
 uext4_uptime_seconds gauge Since it was mounted.
 uext4_sandbox gauge What the daemon has given up.
+uext4_transport gauge How requests come from the kernel.
 uext4_request_errors_total counter Requests answered with an error.
 uext4_request_seconds summary What requests took, until they were answered.
 uext4_throttle_pauses_total counter Pauses of writers over the dirty limits.
@@ -71,6 +72,8 @@ struct Inner {
     dir: String,
     began: Instant,
     sandbox: Mutex<Sandbox>,
+    /// Set when INIT has been answered.
+    transport: OnceLock<Transport>,
 }
 
 /// A label and its value.
@@ -132,7 +135,13 @@ impl Metrics {
             dir: dir.to_string_lossy().into_owned(),
             began: Instant::now(),
             sandbox: Mutex::default(),
+            transport: OnceLock::new(),
         }))
+    }
+
+    /// How requests come from the kernel. The first call counts.
+    pub fn set_transport(&self, transport: Transport) {
+        _ = self.0.transport.set(transport);
     }
 
     /// What the daemon has given up.
@@ -184,6 +193,13 @@ impl Metrics {
             ("seccomp", sandbox.seccomp.into()),
         ];
         page.family("uext4_sandbox", "part", &parts);
+        let transport = mine.transport.get();
+        let is_over = |which| u64::from(transport == Some(&which));
+        let all = [
+            ("/dev/fuse", is_over(Transport::Dev)),
+            ("io_uring", is_over(Transport::Uring)),
+        ];
+        page.family("uext4_transport", "name", &all);
     }
 
     fn requests(&self, page: &mut Page) {

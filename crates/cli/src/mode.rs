@@ -37,7 +37,8 @@ const GROUP: u16 = 0o2070;
 const OTHERS: u16 = 0o1007;
 const EVERYBODY: u16 = 0o7777;
 
-/// Reads `755`, `u+x`, `g=u,o-rwx`. Without a letter for whom, everybody is meant: there is no umask.
+/// Reads `755`, `u+x`, `g=u,o-rwx`. Without a letter for whom, every user is meant: there is no
+/// umask.
 ///
 /// # Errors
 /// What is wrong with it.

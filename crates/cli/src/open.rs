@@ -24,7 +24,8 @@ use crate::messages;
 use crate::show::{escaped, size_text};
 use crate::trace;
 
-/// Bytes that the engine may cache when it only reads: with everything else the command stays below 256 MiB.
+/// Bytes that the engine may cache when it only reads: with everything else the command stays
+/// below 256 MiB.
 const READING_MEMORY: u64 = 96 << 20;
 /// The same when it writes too, data of files included.
 const WRITING_MEMORY: u64 = 192 << 20;
@@ -49,7 +50,8 @@ pub fn open_to_read(place: &PlaceArgs, options: &OpenOptions) -> Result<Image, F
     let image = &place.image;
     let whole = after_ending(image, || {
         let whole = FileDevice::open(image, Access::ReadOnly)?;
-        // No other program may change it meanwhile. Where there are no locks, reading is still worth it.
+        // No other program may change it meanwhile. Where there are no locks, reading is still
+        // worth it.
         match whole.lock_shared() {
             Err(error @ BlockError::Locked { .. }) => Err(error),
             _ => Ok(whole),
@@ -232,8 +234,8 @@ pub fn open_to_write(place: &PlaceArgs, options: &OpenOptions) -> Result<Volume,
     })
 }
 
-/// Where the superblock that begins so many KiB into the image says it lies, in its blocks, and how large
-/// these are.
+/// Where the superblock that begins so many KiB into the image says it lies, in its blocks, and
+/// how large these are.
 ///
 /// # Errors
 /// Exit 8 if the image cannot be read, 4 if there is no superblock.
@@ -265,7 +267,7 @@ pub fn backup_at(place: &PlaceArgs, kib: u64) -> Result<(u64, BlockSize), Failur
 }
 
 impl PlaceArgs {
-    /// Nobody said where the file system is.
+    /// NoUser said where the file system is.
     fn is_found(&self) -> bool {
         self.offset.is_none() && self.partition.is_none()
     }
@@ -391,8 +393,9 @@ pub fn meant<'a>(fs: &Image, path: &'a [u8]) -> Cow<'a, [u8]> {
     decoded.map_or(Cow::Borrowed(path), Cow::Owned)
 }
 
-/// The path that is meant where its last name may be new. Of `hex:…` that stands for no name that is
-/// there, only what JSON would write so is decoded: bytes that are no UTF-8, or begin with `hex:`.
+/// The path that is meant where its last name may be new. Of `hex:…` that stands for no name that
+/// is there, only what JSON would write so is decoded: bytes that are no UTF-8, or begin with
+/// `hex:`.
 pub fn meant_new<'a>(fs: &Image, path: &'a [u8]) -> Cow<'a, [u8]> {
     let meant_now = meant(fs, path);
     if !path.windows(4).any(|four| four == b"hex:") {

@@ -76,8 +76,8 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Begins at `top`; `verb` is what is done to the files ("copied"). The end is known only for the
-    /// whole image: what a directory holds would have to be counted first.
+    /// Begins at `top`; `verb` is what is done to the files ("copied"). The end is known only for
+    /// the whole image: what a directory holds would have to be counted first.
     pub fn new(verb: &'static str, fs: &Image, top: &Inode) -> Self {
         let space = fs.statfs();
         let used = space.blocks.saturating_sub(space.free);

@@ -36,8 +36,8 @@ pub fn write(json: &mut Json, fs: &Image, inode: &Inode) -> Result<(), Error> {
     Ok(())
 }
 
-/// Writes a time twice: nanoseconds as a number, which many readers round to 53 bits, and seconds with
-/// nine decimals as a string.
+/// Writes a time twice: nanoseconds as a number, which many readers round to 53 bits, and seconds
+/// with nine decimals as a string.
 pub fn time(json: &mut Json, number: &str, string: &str, time: Timestamp) {
     let nanos = time.as_nanos();
     json.key(number).number(nanos);
@@ -59,8 +59,8 @@ pub fn stat_size(inode: &Inode) -> u64 {
 
 /// The blocks that stat(2) returns, in units of 512 bytes.
 ///
-/// A file within its inode has none, but the kernel adds what its data would take, so that no program
-/// mistakes it for a hole.
+/// A file within its inode has none, but the kernel adds what its data would take, so that no
+/// program mistakes it for a hole.
 pub fn stat_blocks(inode: &Inode) -> u64 {
     let inline = inode.flags.contains(InodeFlags::INLINE_DATA);
     if inline && inode.file_type == FileType::Regular {

@@ -4,14 +4,14 @@
 //! confine   before there are threads: capabilities, and with Landlock all paths but a few
 //! filter    when all threads run: with seccomp all system calls but those of serving
 //! ```
-//! All three hold for good. What they keep from the daemon, unmounting above all, is done by a small
-//! helper process that reads no image ([`unmounter`](crate::unmounter)). Where the kernel has no
-//! Landlock or no seccomp the rest holds, and `uext4 stats` shows what does.
+//! All three hold for good. What they keep from the daemon, unmounting above all, is done by a
+//! small helper process that reads no image ([`unmounter`](crate::unmounter)). Where the kernel
+//! has no Landlock or no seccomp the rest holds, and `uext4 stats` shows what does.
 //!
-//! A system call that is not in the list is answered with ENOSYS, as by a kernel that does not have it:
-//! the C library then does without (`clone3`). What is left starts no program, reaches no network, traces,
-//! mounts and loads nothing, stays who it is, and maps no memory that can be executed. It may tell the
-//! system's log something: a datagram to a local socket.
+//! A system call that is not in the list is answered with ENOSYS, as by a kernel that does not
+//! have it: the C library then does without (`clone3`). What is left starts no program, reaches
+//! no network, traces, mounts and loads nothing, stays who it is, and maps no memory that can be
+//! executed. It may report the system's log something: a datagram to a local socket.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -29,9 +29,10 @@ use seccompiler::{
 /// The newest rules of Landlock that are asked for; older kernels keep those they know.
 const LANDLOCK: ABI = ABI::V6;
 
-/// Read while serving: how much memory and how many processors there are, how scarce memory is, what
-/// the kernel offers, in which groups somebody is. What other processes keep to themselves in `/proc`
-/// (memory, environment, open files) Landlock keeps from the confined, whatever paths it leaves.
+/// Read while serving: how much memory and how many processors there are, how scarce memory is,
+/// what the kernel offers, in which groups some_user is. What other processes keep to themselves
+/// in `/proc` (memory, environment, open files) Landlock keeps from the confined, whatever paths
+/// it leaves.
 const READ: [&str; 2] = ["/proc", "/sys"];
 
 /// Directories that are needed while serving.

@@ -199,11 +199,14 @@ impl Snapshot {
             true => "none".to_owned(),
             false => parts.join(", "),
         };
+        let mut transports = self.each("uext4_transport").filter(|each| each.value > 0.0);
+        let transport = transports.next().and_then(|each| each.label("name"));
         format!(
-            "{} on {}, {}, for {} s; sandbox: {sandbox}",
+            "{} on {}, {}, over {}, for {} s; sandbox: {sandbox}",
             said("image"),
             said("dir"),
             said("mode"),
+            transport.unwrap_or("?"),
             self.value("uext4_uptime_seconds") as u64,
         )
     }
@@ -387,8 +390,9 @@ fn duration(secs: f64) -> String {
 mod tests {
     use super::*;
 
-    const TOLD: &str = "# HELP a What.\nuext4_uptime_seconds 3.5\n\
+    const PAGE: &str = "# HELP a What.\nuext4_uptime_seconds 3.5\n\
         uext4_info{image=\"a \\\"b\\\"\\\\c\",dir=\"/x\",mode=\"rw\"} 1\n\
+        uext4_transport{name=\"/dev/fuse\"} 0\nuext4_transport{name=\"io_uring\"} 1\n\
         uext4_request_seconds{op=\"read\",quantile=\"0.5\"} 0.000002\n\
         uext4_request_seconds{op=\"read\",quantile=\"1\"} 0.25\n\
         uext4_request_seconds_count{op=\"read\"} 40\n\
@@ -396,7 +400,7 @@ mod tests {
 
     #[test]
     fn a_page_is_read_back() {
-        let snapshot = Snapshot::parse(TOLD);
+        let snapshot = Snapshot::parse(PAGE);
         assert_eq!(snapshot.0.len(), 6);
         assert_eq!(snapshot.value("uext4_uptime_seconds"), 3.5);
         assert_eq!(snapshot.of("uext4_request_seconds_count", "read"), 40.0);
@@ -410,11 +414,11 @@ mod tests {
 
     #[test]
     fn lines_and_rates() {
-        let snapshot = Snapshot::parse(TOLD);
-        let before = Snapshot::parse(&TOLD.replace("40", "20").replace("total 10", "total 5"));
+        let snapshot = Snapshot::parse(PAGE);
+        let before = Snapshot::parse(&PAGE.replace("40", "20").replace("total 10", "total 5"));
         let lines = snapshot.lines(Some((&before, 2.0))).join("\n");
         for printed in [
-            "a \"b\"\\c on /x, rw, for 3 s; sandbox: none",
+            "a \"b\"\\c on /x, rw, over io_uring, for 3 s; sandbox: none",
             "requests   40 (10.0/s)",
             "2.0 µs",
             "250.0 ms",
@@ -427,7 +431,7 @@ mod tests {
     #[test]
     fn json_has_numbers_and_lists() {
         let mut json = Json::new();
-        Snapshot::parse(TOLD).json(&mut json);
+        Snapshot::parse(PAGE).json(&mut json);
         let printed = String::from_utf8(json.as_bytes().to_vec()).unwrap();
         let read: serde_json::Value = serde_json::from_str(&printed).unwrap();
         assert_eq!(read["uext4_journal_commits_total"], 10);

@@ -1,14 +1,14 @@
 //! The process that unmounts when a daemon in its sandbox receives a signal to end.
 //!
 //! ```text
-//! daemon  ──────────▶  uext4 umount --when-notified=0:57 DIR     mounts and unmounts, or has fusermount3 do it
+//! daemon  ──────────▶  uext4 umount --when-notified=0:57 DIR     unmounts, or runs fusermount3
 //!         ◀── one byte: no signal ends it any more           reads no image
 //!         ──"end"───▶
 //!         ◀── it ends; its exit code is that of the unmounting
 //! ```
-//! Signals that end a daemon often go to all that belong to it. This one outlives them: the daemon is
-//! received by the same signal, and then needs it. A daemon that ends otherwise leaves it alone: it ends as
-//! well, and does nothing.
+//! Signals that end a daemon often go to all that belong to it. This one outlives them: the
+//! daemon is received by the same signal, and then needs it. A daemon that ends otherwise leaves
+//! it alone: it ends as well, and does nothing.
 
 use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
@@ -82,12 +82,12 @@ impl Unmounter {
         self.mounted.dir()
     }
 
-    /// Unmounts. Whoever still uses it gets errors from now on. Tells whether it is gone.
+    /// Unmounts. A thread that still uses it gets errors from now on. Reports whether it is gone.
     pub fn end(&mut self) -> bool {
         let Some(child) = &mut self.helper else {
             return end(&self.mounted).is_ok();
         };
-        // Told once; its answer stays.
+        // Reported once; its answer stays.
         let notified = child.stdin.take().map(|mut stdin| stdin.write_all(END));
         let ended = child.wait().is_ok_and(|status| status.success());
         ended && notified.is_none_or(|sent| sent.is_ok())

@@ -5,8 +5,8 @@ use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp as Instant};
 use uext4_ondisk::inode::Timestamp;
 
-/// Reads `@SECONDS[.FRACTION]` since 1970, `YYYY-MM-DD`, or `YYYY-MM-DD HH:MM[:SS[.FRACTION]]`, with a
-/// `T` in place of the space if you like, and a `Z` or nothing at the end.
+/// Reads `@SECONDS[.FRACTION]` since 1970, `YYYY-MM-DD`, or `YYYY-MM-DD HH:MM[:SS[.FRACTION]]`,
+/// with a `T` in place of the space if you like, and a `Z` or nothing at the end.
 ///
 /// # Errors
 /// What is wrong with it.

@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
-use uext4_extent_status::{BATCH, Extent, Room, Status, Tree};
+use uext4_extent_status::{BATCH, Extent, ExtentStatusCache, Status, Tree};
 use uext4_ondisk::{Lblk, Pblk};
 
-fn room() -> Arc<Room> {
-    Room::new(|| Duration::ZERO)
+fn room() -> Arc<ExtentStatusCache> {
+    ExtentStatusCache::new(|| Duration::ZERO)
 }
 
 fn extent(lblk: u32, len: u32, status: Status) -> Extent {
@@ -25,7 +25,7 @@ fn extent(lblk: u32, len: u32, status: Status) -> Extent {
 }
 
 /// A tree of `extents` extents of 8 blocks.
-fn tree(room: &Arc<Room>, extents: u32) -> Tree {
+fn tree(room: &Arc<ExtentStatusCache>, extents: u32) -> Tree {
     let tree = Tree::new(room);
     for at in 0..extents {
         tree.cache(extent(at * 8, 8, Status::Written));
@@ -61,7 +61,7 @@ fn lookup(c: &mut Criterion) {
 }
 
 /// Looks up while a second thread does something over and over.
-fn beside(c: &mut Criterion, name: &str, tree: &Tree, other: impl Fn() + Send) {
+fn with_other(c: &mut Criterion, name: &str, tree: &Tree, other: impl Fn() + Send) {
     let stop = &AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(move || {
@@ -75,21 +75,21 @@ fn beside(c: &mut Criterion, name: &str, tree: &Tree, other: impl Fn() + Send) {
     });
 }
 
-fn lookup_beside(c: &mut Criterion) {
+fn lookup_during(c: &mut Criterion) {
     let room = room();
     let trees = [tree(&room, 340), tree(&room, 340)];
     for (name, other) in [("same_tree", &trees[0]), ("other_tree", &trees[1])] {
         let name = format!("2_threads_lookup_{name}");
-        beside(c, &name, &trees[0], || {
+        with_other(c, &name, &trees[0], || {
             let mut at = 2;
             (0..1000).for_each(|_| step(other, &mut at, 340));
         });
     }
-    let name = "lookup_beside_scan_and_refill";
+    let name = "lookup_during_scan_and_refill";
     let leaf: Vec<Extent> = (0..340)
         .map(|at| extent(at * 8, 8, Status::Written))
         .collect();
-    beside(c, name, &trees[0], || {
+    with_other(c, name, &trees[0], || {
         room.scan(BATCH);
         trees.iter().for_each(|tree| tree.cache_all(&leaf));
     });
@@ -143,5 +143,5 @@ fn scan(c: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, lookup, lookup_beside, insert, scan);
+criterion_group!(benches, lookup, lookup_during, insert, scan);
 criterion_main!(benches);

@@ -3,8 +3,8 @@
 //! A file's map lies on the device as a tree of extents. Walking it for every read is slow, and
 //! it cannot say that a block is *delayed*: written to memory, reserved a place, but not given
 //! one yet. So each inode in memory has a [`Tree`] in addition to its map: disjoint runs of
-//! blocks, each with what is known of it. All trees of one file system share a [`Room`], which
-//! counts them and shrinks them.
+//! blocks, each with what is known of it. All trees of one file system share a
+//! [`ExtentStatusCache`], which counts them and shrinks them.
 //!
 //! # The picture
 //!
@@ -35,9 +35,10 @@
 //!
 //! # Shrinking
 //!
-//! [`Room::count`] says how many extents could be dropped, [`Room::scan`] drops some; callers ask
-//! in batches of [`BATCH`] until they have what they need. [`Tree::clear_cache`] drops the cache
-//! of one tree; [`Tree::set_precached`] has a tree shrunk last.
+//! [`ExtentStatusCache::count`] says how many extents could be dropped,
+//! [`ExtentStatusCache::scan`] drops some; callers ask in batches of [`BATCH`] until they have
+//! what they need. [`Tree::clear_cache`] drops the cache of one tree; [`Tree::set_precached`] has
+//! a tree shrunk last.
 //!
 //! Which ones go is the choice of the cache's [`Shrinker`], and so is the index in which they
 //! lie: [`shrinker`] states what a design must do. The one that ships is [`LeafQueue`], described
@@ -85,7 +86,7 @@ mod tree;
 
 pub use extent::{Extent, FILL_MAX, Status, StatusSet};
 pub use leaf_queue::{LEAF_EXTENTS, LeafQueue, LeafQueueOptions};
-pub use room::{BATCH, Options, Room};
+pub use room::{BATCH, ExtentStatusCache, Options};
 pub use scan::Scan;
 pub use shrinker::{EsTree, Lookup, Shrinker};
 pub use stats::{Counters, Stats, StatsMode, TUNABLES};

@@ -9,10 +9,10 @@ use crate::shrinker::{EsTree, Shrinker};
 use crate::stats::{Counters, Stats, StatsMode};
 use crate::trace;
 
-/// The batch in which callers ask [`Room::scan`]: the kernel's, in extents.
+/// The batch in which callers ask [`ExtentStatusCache::scan`]: the kernel's, in extents.
 pub const BATCH: usize = 128;
 
-/// What a [`Room`] is made with.
+/// What a [`ExtentStatusCache`] is made with.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// `es_stats=`: how lookups and scans are counted.
@@ -25,12 +25,12 @@ pub struct Options {
 ///
 /// Every method may be called by any thread, holding any lock of its own; none waits for a tree.
 #[derive(Debug)]
-pub struct Room {
+pub struct ExtentStatusCache {
     counters: Counters,
     shrinker: Arc<dyn Shrinker>,
 }
 
-impl Room {
+impl ExtentStatusCache {
     /// A cache without trees. `monotonic` gives the time that scans are measured by, from any
     /// origin.
     pub fn new(monotonic: impl Fn() -> Duration + Send + Sync + 'static) -> Arc<Self> {

@@ -1,6 +1,7 @@
 //! What one scan did, counted so that designs can be compared without a clock.
 
-/// The record of one call of [`Room::scan_recorded`](crate::Room::scan_recorded).
+/// The record of one call of
+/// [`ExtentStatusCache::scan_recorded`](crate::ExtentStatusCache::scan_recorded).
 ///
 /// A *step* is an extent or a tree looked at, a leaf taken off a queue, a handle copied for a new
 /// index of leaves, or a comparison made by a sort.

@@ -17,8 +17,9 @@
 //! - Its locks are leaves of the lock order. A scan only *tries* the lock of a tree: the thread
 //!   that calls may be using one.
 //!
-//! [`Room`](crate::Room) and [`Tree`](crate::Tree) check ranges, count lookups and scans, and
-//! trace; a design sees extents that fit ([`Extent::PLACES`], no block beyond the last).
+//! [`ExtentStatusCache`](crate::ExtentStatusCache) and [`Tree`](crate::Tree) check ranges, count
+//! lookups and scans, and trace; a design sees extents that fit ([`Extent::PLACES`], no block
+//! beyond the last).
 //!
 //! # The designs
 //!
@@ -43,7 +44,8 @@ pub trait Shrinker: fmt::Debug + Send + Sync {
     /// A tree that knows nothing.
     fn tree(&self) -> Arc<dyn EsTree>;
 
-    /// Drops about `nr` extents: see [`Room::scan`](crate::Room::scan). Records each step.
+    /// Drops about `nr` extents: see [`ExtentStatusCache::scan`](crate::ExtentStatusCache::scan).
+    /// Records each step.
     fn scan(&self, counters: &Counters, nr: usize) -> Scan;
 
     /// Bytes in addition to those of [`Counters::bytes`]: queues, and what is remembered of

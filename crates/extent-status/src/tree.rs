@@ -6,7 +6,7 @@ use uext4_ondisk::{Lblk, Pblk};
 
 use crate::extent::{self, Extent, Status, StatusSet};
 use crate::leaf_queue::TREE_MEMORY;
-use crate::room::Room;
+use crate::room::ExtentStatusCache;
 use crate::shrinker::EsTree;
 use crate::trace;
 
@@ -16,7 +16,7 @@ use crate::trace;
 /// extents too: settle their reservation before.
 #[derive(Debug)]
 pub struct Tree {
-    room: Arc<Room>,
+    room: Arc<ExtentStatusCache>,
     tree: Arc<dyn EsTree>,
 }
 
@@ -25,7 +25,7 @@ impl Tree {
     pub const MEMORY: u64 = TREE_MEMORY;
 
     /// A tree that knows nothing.
-    pub fn new(room: &Arc<Room>) -> Self {
+    pub fn new(room: &Arc<ExtentStatusCache>) -> Self {
         room.counters().trees(1);
         Self {
             room: Arc::clone(room),

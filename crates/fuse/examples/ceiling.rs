@@ -24,7 +24,7 @@ use uext4_fuse::abi::{
     WriteOut,
 };
 use uext4_fuse::errno::{Errno, Result};
-use uext4_fuse::init::{self, Dialect};
+use uext4_fuse::init::{self, Negotiated};
 use uext4_fuse::request::{Listing, Operation, Request, each_forgotten};
 use uext4_fuse::session::{How, Session};
 use uext4_fuse::{Answer, Channel, Out, Serve, Transport, Validity, mount};
@@ -78,7 +78,7 @@ type Shared = Arc<Mutex<Node>>;
 #[derive(Debug, Default)]
 struct Ceiling {
     nodes: RwLock<Vec<Option<Shared>>>,
-    dialect: OnceLock<Dialect>,
+    negotiated: OnceLock<Negotiated>,
     validity: Validity,
 }
 
@@ -138,7 +138,7 @@ impl Ceiling {
     }
 
     /// The entry of a node that the kernel is notified of.
-    fn told(&self, node: &Shared) -> EntryOut {
+    fn reported(&self, node: &Shared) -> EntryOut {
         let mut node = node.lock();
         node.lookups += 1;
         let attr = node.attr;
@@ -151,7 +151,7 @@ impl Ceiling {
     fn lookup(&self, dir: u64, name: &[u8], out: &mut Out<'_>) -> Result<()> {
         let found = self.get(dir)?.lock().dir.find(name);
         match found {
-            Ok(id) => out.put(&self.told(&self.get(id)?)),
+            Ok(id) => out.put(&self.reported(&self.get(id)?)),
             Err(_) => out.put(&self.validity.no_entry()),
         }
     }
@@ -177,7 +177,7 @@ impl Ceiling {
         }
         dir.dir.add(name, id);
         drop(dir);
-        out.put(&self.told(&node))
+        out.put(&self.reported(&node))
     }
 
     /// Takes a node's name; what is left of it lives as long as the kernel knows it.
@@ -331,9 +331,9 @@ impl Ceiling {
         let id = header.nodeid;
         match request.operation {
             Operation::Init(asked) => {
-                let (reply, dialect) = init::agree(&asked, 1, 4096)?;
-                if let Some(dialect) = dialect {
-                    _ = self.dialect.set(dialect);
+                let (reply, negotiated) = init::agree(&asked, 1, 4096)?;
+                if let Some(negotiated) = negotiated {
+                    _ = self.negotiated.set(negotiated);
                 }
                 out.put(&reply)
             }
@@ -392,8 +392,8 @@ impl Serve for Ceiling {
         Answer::Never
     }
 
-    fn dialect(&self) -> Option<&Dialect> {
-        self.dialect.get()
+    fn negotiated(&self) -> Option<&Negotiated> {
+        self.negotiated.get()
     }
 
     fn finish(&self) -> uext4::Result<()> {

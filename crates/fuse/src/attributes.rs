@@ -12,10 +12,10 @@ use crate::answer::Answer;
 use crate::errno::{Errno, Result};
 use crate::nodes::Node;
 use crate::owners::Owners;
+use crate::pending_reply::RequestContext;
 use crate::privileges::{fate, is_in_group, is_root};
 use crate::reply::{Out, attr_of};
 use crate::server::Server;
-use crate::ticket::Asker;
 
 /// Cutting more bytes off than this is done by other threads than those that read requests.
 const CUT_MAX: u64 = 4 << 20;
@@ -45,7 +45,7 @@ pub fn setattr(
     header: &InHeader,
     it: SetattrIn,
     out: &mut Out<'_>,
-    caller: &Asker<'_>,
+    caller: &RequestContext<'_>,
 ) -> Answer {
     let node = match server.nodes.get(header.nodeid) {
         Ok(node) => node,
@@ -57,11 +57,12 @@ pub fn setattr(
     };
     let header = *header;
     if it.valid & fattr::SIZE != 0 && node.inode().size.saturating_sub(it.size) > CUT_MAX {
-        let (server, ticket) = (Arc::clone(server), caller.ticket());
-        let late = Arc::clone(&server);
-        server.late.run(move || {
-            let set = set(&late.owners, &node, &header, &it).map(|()| attr_out(&late, &node));
-            ticket.answer(
+        let (server, pending_reply) = (Arc::clone(server), caller.pending_reply());
+        let executor = Arc::clone(&server);
+        server.executor.run(move || {
+            let set =
+                set(&executor.owners, &node, &header, &it).map(|()| attr_out(&executor, &node));
+            pending_reply.answer(
                 set.as_ref()
                     .map(|attr| attr.as_bytes())
                     .map_err(|error| *error),
@@ -194,37 +195,41 @@ mod tests {
             mtimensec: 999_999_999,
             ..SetattrIn::default()
         };
-        let told = set(&client, file, it).unwrap();
+        let reported = set(&client, file, it).unwrap();
         assert_eq!(
-            (told.attr.atime.cast_signed(), told.attr.atimensec),
+            (reported.attr.atime.cast_signed(), reported.attr.atimensec),
             (-5, 7)
         );
         assert_eq!(
-            (told.attr.mtime, told.attr.mtimensec),
+            (reported.attr.mtime, reported.attr.mtimensec),
             (5_000_000_000, 999_999_999)
         );
-        let now = told.attr.ctime;
+        let now = reported.attr.ctime;
         let it = SetattrIn {
             valid: fattr::ATIME | fattr::ATIME_NOW | fattr::CTIME,
             ctime: 17,
             ..SetattrIn::default()
         };
-        let told = set(&client, file, it).unwrap();
+        let reported = set(&client, file, it).unwrap();
         assert_eq!(
-            (told.attr.atime, told.attr.mtime, told.attr.ctime),
+            (
+                reported.attr.atime,
+                reported.attr.mtime,
+                reported.attr.ctime
+            ),
             (now, 5_000_000_000, 17)
         );
-        assert_eq!(told.attr_valid, 1 << 30);
+        assert_eq!(reported.attr_valid, 1 << 30);
     }
 
     #[test]
     fn statx_returns_the_time_of_creation() {
         let client = Client::new();
         let file = client.create(1, b"file");
-        let told: StatxOut = client.get(opcode::STATX, file, &[0; 24]).unwrap();
-        assert_eq!(told.stat.mask, 0xFFF);
-        assert_eq!(told.stat.btime.tv_sec, client.clock_start());
-        assert_eq!((told.stat.ino, told.stat.mode), (file, 0o100_644));
+        let reported: StatxOut = client.get(opcode::STATX, file, &[0; 24]).unwrap();
+        assert_eq!(reported.stat.mask, 0xFFF);
+        assert_eq!(reported.stat.btime.tv_sec, client.clock_start());
+        assert_eq!((reported.stat.ino, reported.stat.mode), (file, 0o100_644));
     }
 
     #[test]
@@ -243,15 +248,15 @@ mod tests {
         };
         set(&client, file, mode(0o106_755)).unwrap();
         assert_eq!(set(&client, file, cut(0)).unwrap().attr.mode, 0o106_755);
-        let told = set(&client, file, cut(fattr::KILL_SUIDGID)).unwrap();
-        assert_eq!((told.attr.mode, told.attr.size), (0o100_755, 3));
+        let reported = set(&client, file, cut(fattr::KILL_SUIDGID)).unwrap();
+        assert_eq!((reported.attr.mode, reported.attr.size), (0o100_755, 3));
         // Without execution by the group it is mandatory locking's, and stays.
         set(&client, file, mode(0o102_644)).unwrap();
-        let told = set(&client, file, cut(fattr::KILL_SUIDGID)).unwrap();
-        assert_eq!(told.attr.mode, 0o102_644);
+        let reported = set(&client, file, cut(fattr::KILL_SUIDGID)).unwrap();
+        assert_eq!(reported.attr.mode, 0o102_644);
         set(&client, file, mode(0o104_644)).unwrap();
-        let told = set(&client, file, SetattrIn::default()).unwrap();
-        assert_eq!(told.attr.mode, 0o100_644);
+        let reported = set(&client, file, SetattrIn::default()).unwrap();
+        assert_eq!(reported.attr.mode, 0o100_644);
         let foreign = SetattrIn {
             valid: fattr::UID | fattr::MODE,
             uid: 5,
@@ -259,8 +264,8 @@ mod tests {
             ..SetattrIn::default()
         };
         set(&client, file, foreign).unwrap();
-        let told = set(&client, file, SetattrIn::default()).unwrap();
-        assert_eq!(told.attr.mode, 0o104_644);
+        let reported = set(&client, file, SetattrIn::default()).unwrap();
+        assert_eq!(reported.attr.mode, 0o104_644);
         let back = SetattrIn {
             valid: fattr::UID,
             uid: 1000,
@@ -282,9 +287,9 @@ mod tests {
             uid: 5,
             ..SetattrIn::default()
         };
-        let told = set(&client, file, owner).unwrap();
+        let reported = set(&client, file, owner).unwrap();
         assert_eq!(
-            (told.attr.mode, told.attr.uid, told.attr.gid),
+            (reported.attr.mode, reported.attr.uid, reported.attr.gid),
             (0o100_711, 5, 100)
         );
     }
@@ -303,8 +308,8 @@ mod tests {
             20 << 20
         );
         assert_eq!(set(&client, file, size(1)).unwrap().attr.size, 1);
-        let told: AttrOut = client.get(opcode::GETATTR, file, &[0; 16]).unwrap();
-        assert_eq!(told.attr.size, 1);
+        let reported: AttrOut = client.get(opcode::GETATTR, file, &[0; 16]).unwrap();
+        assert_eq!(reported.attr.size, 1);
         assert_eq!(set(&client, file, size(1 << 60)), Err(Errno::EFBIG));
         assert_eq!(set(&client, 1, size(1)), Err(Errno::EISDIR));
     }
@@ -314,10 +319,10 @@ mod tests {
         let client = Client::new();
         let file = client.create(1, b"file");
         client.write(file, 0, &[1; 10_000]);
-        let told: AttrOut = client.get(opcode::GETATTR, file, &[0; 16]).unwrap();
-        assert_eq!((told.attr.size, told.attr.blocks), (10_000, 24));
+        let reported: AttrOut = client.get(opcode::GETATTR, file, &[0; 16]).unwrap();
+        assert_eq!((reported.attr.size, reported.attr.blocks), (10_000, 24));
         client.server.fs.volume().unwrap().sync().unwrap();
-        let told: AttrOut = client.get(opcode::GETATTR, file, &[0; 16]).unwrap();
-        assert_eq!(told.attr.blocks, 24);
+        let reported: AttrOut = client.get(opcode::GETATTR, file, &[0; 16]).unwrap();
+        assert_eq!(reported.attr.blocks, 24);
     }
 }

@@ -15,16 +15,16 @@ use crate::abi::{
 use crate::answer::Answer;
 use crate::attributes::without_set_id;
 use crate::errno::{Errno, Result};
-use crate::late::Watch;
+use crate::executor::Watch;
 use crate::names::opened;
 use crate::nodes::Node;
 use crate::owners::Owners;
-use crate::parked::Parked;
+use crate::pending_reply::{Channel, PendingReply, RequestContext};
 use crate::privileges::{Before, fate_of, is_root};
 use crate::reply::Out;
 use crate::request::{CountWidth, Integrity};
 use crate::server::Server;
-use crate::ticket::{Asker, Channel, Ticket};
+use crate::write_buffers::WriteBuffer;
 use crate::writers::Who;
 
 /// OPEN.
@@ -33,7 +33,7 @@ pub fn open(
     header: &InHeader,
     it: &OpenIn,
     out: &mut Out<'_>,
-    caller: &Asker<'_>,
+    caller: &RequestContext<'_>,
 ) -> Result<()> {
     let node = server.nodes.get(header.nodeid)?;
     if let Node::Writable(inode) = &*node {
@@ -163,11 +163,11 @@ impl Writing {
 
     /// What the writer is informed where it ends with an error: of what was taken in, if anything
     /// was.
-    fn end(&self, ticket: Ticket, error: Option<Errno>) {
-        self.settle(ticket.channel());
+    fn end(&self, pending_reply: PendingReply, error: Option<Errno>) {
+        self.settle(pending_reply.channel());
         match error {
-            Some(error) if self.done == 0 || self.is_whole => ticket.answer(Err(error)),
-            _ => ticket.answer(Ok(self.reply().as_bytes())),
+            Some(error) if self.done == 0 || self.is_whole => pending_reply.answer(Err(error)),
+            _ => pending_reply.answer(Ok(self.reply().as_bytes())),
         }
     }
 }
@@ -179,7 +179,7 @@ pub fn write(
     it: &WriteIn,
     data: &[u8],
     out: &mut Out<'_>,
-    caller: &Asker<'_>,
+    caller: &RequestContext<'_>,
 ) -> Answer {
     let mut writing = match writing(server, header, it) {
         Ok(writing) => writing,
@@ -192,12 +192,12 @@ pub fn write(
             return ended.and_then(|_| out.put(&writing.reply())).into();
         }
     };
-    let ticket = caller.ticket();
+    let pending_reply = caller.pending_reply();
     let rest = Waiting {
-        watch: server.late.watch(ticket.unique()),
+        watch: server.executor.watch(pending_reply.unique()),
         data: server.parking.park(&data[writing.done..]),
     };
-    wait(server, writing, rest, paced, ticket);
+    wait(server, writing, rest, paced, pending_reply);
     Answer::Later
 }
 
@@ -237,7 +237,7 @@ fn writing(server: &Server, header: &InHeader, it: &WriteIn) -> Result<Writing> 
 /// What waits with a writer.
 struct Waiting {
     /// What was not taken in yet.
-    data: Parked,
+    data: WriteBuffer,
     /// Whether the writer got a signal.
     watch: Watch,
 }
@@ -249,53 +249,53 @@ fn wait(
     mut writing: Writing,
     mut rest: Waiting,
     paced: Written,
-    ticket: Ticket,
+    pending_reply: PendingReply,
 ) {
     let again = Arc::clone(server);
-    let unique = ticket.unique();
+    let unique = pending_reply.unique();
     let ending = move |called_off: bool| {
         let is_dying = || rest.watch.was_interrupted() && again.threads.is_dying(writing.thread);
         let gives_up = !writing.is_whole && (called_off || is_dying());
         if rest.data.rest().is_empty() || gives_up {
-            return writing.end(ticket, gives_up.then_some(Errno::EINTR));
+            return writing.end(pending_reply, gives_up.then_some(Errno::EINTR));
         }
         let server = Arc::clone(&again);
-        again.late.run(move || {
+        again.executor.run(move || {
             loop {
                 let goes_on = || writing.step(rest.data.rest());
                 let failed = |paced: &Result<Written>| paced.as_ref().err().copied();
                 let paced = match server.deletions.retried(&server.fs, goes_on, failed) {
-                    Err(error) => return writing.end(ticket, Some(error)),
+                    Err(error) => return writing.end(pending_reply, Some(error)),
                     Ok(paced) => paced,
                 };
                 rest.data.taken(paced.len);
                 if paced.pause.is_zero() {
-                    return writing.end(ticket, None);
+                    return writing.end(pending_reply, None);
                 }
                 // Where all ends no thread waits for pauses any more.
                 if !called_off {
-                    return wait(&server, writing, rest, paced, ticket);
+                    return wait(&server, writing, rest, paced, pending_reply);
                 }
                 if rest.data.rest().is_empty() {
-                    return writing.end(ticket, None);
+                    return writing.end(pending_reply, None);
                 }
             }
         });
     };
     server.latencies.paused(paced.pause);
-    server.late.after(paced.pause, unique, ending);
+    server.executor.after(paced.pause, unique, ending);
 }
 
 /// Has something done by another thread that gives no answer but that it was done.
 fn later(
     server: &Server,
-    caller: &Asker<'_>,
+    caller: &RequestContext<'_>,
     job: impl FnOnce() -> Result<()> + Send + 'static,
 ) -> Answer {
-    let ticket = caller.ticket();
+    let pending_reply = caller.pending_reply();
     server
-        .late
-        .run(move || ticket.answer(job().map(|()| &[][..])));
+        .executor
+        .run(move || pending_reply.answer(job().map(|()| &[][..])));
     Answer::Later
 }
 
@@ -306,7 +306,7 @@ pub fn fsync(
     id: u64,
     handle: u64,
     integrity: Integrity,
-    caller: &Asker<'_>,
+    caller: &RequestContext<'_>,
 ) -> Answer {
     if !server.is_writable() {
         return Answer::Now(Ok(()));
@@ -328,7 +328,7 @@ pub fn fsync(
 }
 
 /// SYNCFS.
-pub fn syncfs(server: &Arc<Server>, caller: &Asker<'_>) -> Answer {
+pub fn syncfs(server: &Arc<Server>, caller: &RequestContext<'_>) -> Answer {
     if !server.is_writable() {
         return Answer::Now(Ok(()));
     }
@@ -341,7 +341,7 @@ pub fn fallocate(
     server: &Arc<Server>,
     header: &InHeader,
     it: &FallocateIn,
-    caller: &Asker<'_>,
+    caller: &RequestContext<'_>,
 ) -> Answer {
     let node = server.nodes.get(header.nodeid);
     let (node, how) = match node.and_then(|node| Ok((node, how(it.mode)?))) {
@@ -354,8 +354,8 @@ pub fn fallocate(
     if offset.saturating_add(len) > size_max {
         return Answer::Now(Err(Errno::EFBIG));
     }
-    let (header, ticket, all) = (*header, caller.ticket(), Arc::clone(server));
-    server.late.run(move || {
+    let (header, pending_reply, all) = (*header, caller.pending_reply(), Arc::clone(server));
+    server.executor.run(move || {
         let done = node.for_caller(&header).and_then(|inode| {
             let before = Before::of(&inode);
             let allocate = || inode.fallocate(how, offset, len).map_err(Errno::from);
@@ -365,11 +365,11 @@ pub fn fallocate(
                 true => inode.drop_set_id(fate_of(&all.owners, &header, &inode)),
                 false => Ok(()),
             };
-            before.settle(&inode, ticket.channel());
+            before.settle(&inode, pending_reply.channel());
             done?;
             Ok(dropped?)
         });
-        ticket.answer(done.map(|()| &[][..]));
+        pending_reply.answer(done.map(|()| &[][..]));
     });
     Answer::Later
 }
@@ -450,7 +450,7 @@ pub fn copy(
     header: &InHeader,
     it: &CopyFileRangeIn,
     width: CountWidth,
-    caller: &Asker<'_>,
+    caller: &RequestContext<'_>,
 ) -> Answer {
     let from = server.nodes.get(header.nodeid);
     let nodes = from.and_then(|from| Ok((from, server.nodes.get(it.nodeid_out)?)));
@@ -465,8 +465,8 @@ pub fn copy(
     // A caller that copies asks again for the rest. No other thread's fsync waits for a thread
     // for long, and the short answer can report so much.
     let len = it.len.min(COPY_MAX);
-    let (header, ticket, all) = (*header, caller.ticket(), Arc::clone(server));
-    server.late.run(move || {
+    let (header, pending_reply, all) = (*header, caller.pending_reply(), Arc::clone(server));
+    server.executor.run(move || {
         let copied = from.writable().and_then(|from| {
             let to = &to.for_caller(&header)?;
             let before = Before::of(to);
@@ -479,15 +479,15 @@ pub fn copy(
                 set_id,
             };
             let copied = from.copy_to(offset, to, to_offset, len, mode);
-            before.settle(to, ticket.channel());
+            before.settle(to, pending_reply.channel());
             Ok(copied?)
         });
         match copied {
-            Err(error) => ticket.answer(Err(error)),
+            Err(error) => pending_reply.answer(Err(error)),
             Ok(bytes_copied) if width == CountWidth::Bits64 => {
-                ticket.answer(Ok(CopyFileRangeOut { bytes_copied }.as_bytes()));
+                pending_reply.answer(Ok(CopyFileRangeOut { bytes_copied }.as_bytes()));
             }
-            Ok(copied) => ticket.answer(Ok(WriteOut {
+            Ok(copied) => pending_reply.answer(Ok(WriteOut {
                 // OK to truncate: no more than was asked for.
                 size: copied as u32,
                 padding: 0,

@@ -154,7 +154,7 @@ mod tests {
         let waited = |deletions: &Arc<Deletions>| {
             let begun = Instant::now();
             let mut tries = 0;
-            let told = deletions.retried(
+            let reported = deletions.retried(
                 &served,
                 || {
                     tries += 1;
@@ -162,7 +162,7 @@ mod tests {
                 },
                 |error| Some(*error),
             );
-            assert_eq!(told, Errno::ENOSPC);
+            assert_eq!(reported, Errno::ENOSPC);
             (tries, begun.elapsed())
         };
         assert_eq!(waited(&deletions).0, 1);
@@ -197,8 +197,8 @@ mod tests {
         let deletions = Arc::new(Deletions::default());
         let mut one = Some(deletions.begin());
         let full = |is_full: &bool| is_full.then_some(Errno::ENOSPC);
-        let told = deletions.retried(&served, || one.take().is_some(), full);
-        assert!(!told);
+        let reported = deletions.retried(&served, || one.take().is_some(), full);
+        assert!(!reported);
     }
 
     /// Writes until there is no room.
@@ -222,8 +222,8 @@ mod tests {
     fn space_is_there_when_the_name_is_gone() {
         let client = Client::new().asking_as_root();
         let free = || {
-            let told: Kstatfs = client.get(opcode::STATFS, 1, &[]).unwrap();
-            told.bfree
+            let reported: Kstatfs = client.get(opcode::STATFS, 1, &[]).unwrap();
+            reported.bfree
         };
         let before = free();
         let small = client.create(1, b"small");

@@ -172,14 +172,14 @@ mod tests {
                 size,
                 ..ReadIn::default()
             };
-            let told = client.ask(code, dir, it.as_bytes()).unwrap();
-            assert!(told.len() <= size as usize);
-            let told = entries(&told, code == opcode::READDIRPLUS);
-            match told.last() {
+            let reported = client.ask(code, dir, it.as_bytes()).unwrap();
+            assert!(reported.len() <= size as usize);
+            let reported = entries(&reported, code == opcode::READDIRPLUS);
+            match reported.last() {
                 None => return all,
                 Some(last) => offset = last.1,
             }
-            all.extend(told);
+            all.extend(reported);
         }
     }
 
@@ -213,12 +213,12 @@ mod tests {
         client.forget(file, 1);
         assert!(client.server.nodes.get(file).is_err());
         let all = list(&client, dir, opcode::READDIRPLUS, 4096);
-        let told: Vec<_> = all.iter().map(|entry| (&entry.3[..], entry.4)).collect();
-        assert_eq!(told.len(), 3);
+        let reported: Vec<_> = all.iter().map(|entry| (&entry.3[..], entry.4)).collect();
+        assert_eq!(reported.len(), 3);
         assert!(
-            told.contains(&(b".", 0))
-                && told.contains(&(b"..", 0))
-                && told.contains(&(b"file", file))
+            reported.contains(&(b".", 0))
+                && reported.contains(&(b"..", 0))
+                && reported.contains(&(b"file", file))
         );
         assert!(client.server.nodes.get(file).is_ok());
         client.forget(file, 1);
@@ -241,12 +241,12 @@ mod tests {
             size: 4096,
             ..ReadIn::default()
         };
-        let told = client.ask(opcode::READDIRPLUS, 1, it.as_bytes()).unwrap();
-        let told = entries(&told, true);
-        let refused = told.iter().position(|entry| entry.3 == b"t/o").unwrap();
-        assert_eq!((refused, told[refused].4), (told.len() - 1, 0));
+        let reported = client.ask(opcode::READDIRPLUS, 1, it.as_bytes()).unwrap();
+        let reported = entries(&reported, true);
+        let refused = reported.iter().position(|entry| entry.3 == b"t/o").unwrap();
+        assert_eq!((refused, reported[refused].4), (reported.len() - 1, 0));
         // The root, and what it will be asked to forget.
-        let known = told.iter().filter(|entry| entry.4 != 0).count();
+        let known = reported.iter().filter(|entry| entry.4 != 0).count();
         assert_eq!(client.server.nodes.len(), 1 + known);
     }
 

@@ -12,9 +12,10 @@
 //!
 //! Whether a user may do something is decided by the kernel before it asks
 //! (`default_permissions`), ACLs included; here only the engine's own rules are obeyed. Every
-//! answer is given at once, or by a [`Ticket`](crate::Ticket) later: fsync and what else may take
-//! long by the threads of [`Late`](crate::late::Late), a writer who is over the dirty limits when
-//! its pause is over. A panic is an error for the caller ([`Breaker`](crate::breaker::Breaker)).
+//! answer is given at once, or by a [`PendingReply`](crate::PendingReply) later: fsync and what
+//! else may take long by the threads of [`Executor`](crate::executor::Executor), a writer who is
+//! over the dirty limits when its pause is over. A panic is an error for the caller
+//! ([`PanicGuard`](crate::panic_guard::PanicGuard)).
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -23,11 +24,11 @@ use crate::answer::Answer;
 use crate::durable::Awaiting;
 use crate::errno::{Errno, Result};
 use crate::names::Name;
-use crate::owners::somebody;
+use crate::owners::some_user;
+use crate::pending_reply::{Arrival, Channel, RequestContext};
 use crate::reply::Out;
 use crate::request::{Integrity, Operation, Request, each_forgotten};
 use crate::server::Server;
-use crate::ticket::{Arrival, Asker, Channel};
 use crate::{attributes, data, directories, ioctl, names, statfs, xattrs};
 
 impl Server {
@@ -47,14 +48,18 @@ impl Server {
         let (unique, timing) = (request.header.unique, (&self.latencies, arrival));
         let awaited = self.sync_policy.of(request).filter(|_| self.is_writable());
         let answer = match awaited {
-            None => self.guarded(request, out, &Asker::new(channel, unique, Some(timing))),
+            None => self.guarded(
+                request,
+                out,
+                &RequestContext::new(channel, unique, Some(timing)),
+            ),
             Some(node) => {
                 let awaiting = Awaiting::new(self, node, channel, arrival);
                 let awaiting: Arc<dyn Channel> = Arc::new(awaiting);
-                let asker = &Asker::new(&awaiting, unique, None);
+                let asker = &RequestContext::new(&awaiting, unique, None);
                 match self.guarded(request, out, asker) {
                     Answer::Now(Ok(())) => {
-                        asker.ticket().answer(Ok(out.filled()));
+                        asker.pending_reply().answer(Ok(out.filled()));
                         Answer::Later
                     }
                     answer => answer,
@@ -74,7 +79,7 @@ impl Server {
         self: &Arc<Self>,
         request: &Request<'_>,
         out: &mut Out<'_>,
-        asker: &Asker<'_>,
+        asker: &RequestContext<'_>,
     ) -> Answer {
         let mut dispatched = || {
             out.clear();
@@ -85,8 +90,8 @@ impl Server {
             self.deletions
                 .retried(&self.fs, &mut dispatched, Answer::error)
         };
-        let answer = self.breaker.catch(retried);
-        answer.unwrap_or_else(|| match asker.has_ticket() {
+        let answer = self.panic_guard.catch(retried);
+        answer.unwrap_or_else(|| match asker.has_pending() {
             // A pending reply that is lost answers by itself.
             true => Answer::Later,
             false => Answer::Now(Err(Errno::EIO)),
@@ -97,18 +102,18 @@ impl Server {
         self: &Arc<Self>,
         request: &Request<'_>,
         out: &mut Out<'_>,
-        caller: &Asker<'_>,
+        caller: &RequestContext<'_>,
     ) -> Answer {
         let header = &request.header;
         let id = header.nodeid;
         if request.operation.makes()
-            && let Err(error) = somebody(header)
+            && let Err(error) = some_user(header)
         {
             return Answer::Now(Err(error));
         }
         match request.operation {
             Operation::Init(asked) => self.init(&asked, out).into(),
-            _ if self.dialect().is_none() => Answer::Now(Err(Errno::EIO)),
+            _ if self.negotiated().is_none() => Answer::Now(Err(Errno::EIO)),
             Operation::Forget(lookups) => self.forget(id, lookups),
             Operation::BatchForget(all) => {
                 for one in each_forgotten(all) {
@@ -117,7 +122,7 @@ impl Server {
                 Answer::Never
             }
             Operation::Interrupt(unique) => {
-                self.late.interrupt(unique);
+                self.executor.interrupt(unique);
                 Answer::Never
             }
             Operation::Write(it, data) => data::write(self, header, &it, data, out, caller),
@@ -174,7 +179,9 @@ impl Server {
             Operation::Removexattr(name) => xattrs::remove(self, id, name),
             Operation::Release(handle) => {
                 match self.handles.release(handle) {
-                    Some(inode) if inode.writes_on_close() => self.late.run(move || drop(inode)),
+                    Some(inode) if inode.writes_on_close() => {
+                        self.executor.run(move || drop(inode))
+                    }
                     Some(inode) => self.let_go(inode.blocks_without_name(), inode),
                     None => {}
                 }
@@ -206,13 +213,13 @@ mod tests {
     #[test]
     fn statfs_returns_the_counts_of_the_engine() {
         let client = Client::new();
-        let told: Kstatfs = client.get(opcode::STATFS, 1, &[]).unwrap();
+        let reported: Kstatfs = client.get(opcode::STATFS, 1, &[]).unwrap();
         let counts = client.server.fs.statfs();
         assert_eq!(
-            (told.blocks, told.bfree, told.ffree),
+            (reported.blocks, reported.bfree, reported.ffree),
             (counts.blocks, counts.free, counts.free_inodes)
         );
-        assert_eq!((told.bsize, told.namelen), (4096, 255));
+        assert_eq!((reported.bsize, reported.namelen), (4096, 255));
     }
 
     #[test]

@@ -14,8 +14,8 @@
 use std::sync::Arc;
 
 use crate::errno::{Errno, Result};
+use crate::pending_reply::{Arrival, Channel, PendingReply};
 use crate::server::Server;
-use crate::ticket::{Arrival, Channel, Ticket};
 
 /// Where answers go that wait until a node is durable.
 #[derive(Debug)]
@@ -54,14 +54,15 @@ fn make_durable(server: &Server, node: u64) -> Result<()> {
 
 impl Channel for Awaiting {
     fn send(&self, unique: u64, answer: Result<&[u8]>) {
-        let ticket = Ticket::new(&self.channel, unique).timed(&self.server.latencies, self.arrival);
+        let pending_reply =
+            PendingReply::new(&self.channel, unique).timed(&self.server.latencies, self.arrival);
         let Ok(reply) = answer.map(<[u8]>::to_vec) else {
-            return ticket.answer(answer);
+            return pending_reply.answer(answer);
         };
         let (server, node) = (Arc::clone(&self.server), self.node);
-        self.server.late.run(move || {
+        self.server.executor.run(move || {
             let done = make_durable(&server, node);
-            ticket.answer(done.map(|()| &reply[..]));
+            pending_reply.answer(done.map(|()| &reply[..]));
         });
     }
 
@@ -144,9 +145,9 @@ mod tests {
         let set = client.ask(opcode::SETATTR, file, it.as_bytes());
         assert_eq!(set, Err(Errno::EIO));
         device.panic(false);
-        let told = client.server.latencies().all();
-        let told = told.iter().find(|kind| kind.name == "setattr").unwrap();
-        assert_eq!((told.count, told.errors), (1, 1));
+        let reported = client.server.latencies().all();
+        let reported = reported.iter().find(|kind| kind.name == "setattr").unwrap();
+        assert_eq!((reported.count, reported.errors), (1, 1));
     }
 
     #[test]

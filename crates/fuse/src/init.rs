@@ -42,14 +42,14 @@ const WANTED: u64 = init::ASYNC_READ
 
 /// What was agreed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Dialect {
+pub struct Negotiated {
     /// The flags both have.
     pub flags: u64,
     /// The minor version spoken.
     pub minor: u32,
 }
 
-impl Dialect {
+impl Negotiated {
     /// Whether all of these were agreed on.
     pub fn has(&self, flags: u64) -> bool {
         self.flags & flags == flags
@@ -112,7 +112,7 @@ impl Terms {
 ///
 /// # Errors
 /// `EPROTO` for a kernel too old to be understood.
-pub fn agree(asked: &InitIn, time_gran: u32, page: u32) -> Result<(InitOut, Option<Dialect>)> {
+pub fn agree(asked: &InitIn, time_gran: u32, page: u32) -> Result<(InitOut, Option<Negotiated>)> {
     let ours = InitOut {
         major: FUSE_KERNEL_VERSION,
         minor: FUSE_KERNEL_MINOR_VERSION,
@@ -129,19 +129,19 @@ pub fn agree(asked: &InitIn, time_gran: u32, page: u32) -> Result<(InitOut, Opti
         offered |= u64::from(asked.flags2) << 32;
     }
     let flags = offered & WANTED;
-    let dialect = Dialect {
+    let negotiated = Negotiated {
         flags,
         minor: asked.minor.min(FUSE_KERNEL_MINOR_VERSION),
     };
     // Reads are bounded by the same number of pages, and by the option `max_read`.
     let pages = IO_MAX / page.clamp(1, IO_MAX);
-    let pages = match dialect.has(init::MAX_PAGES) {
+    let pages = match negotiated.has(init::MAX_PAGES) {
         true => pages,
         false => pages.min(PAGES_DEFAULT),
     };
     let max_write = pages.saturating_mul(page).min(IO_MAX);
     let reply = InitOut {
-        minor: dialect.minor,
+        minor: negotiated.minor,
         max_readahead: asked.max_readahead,
         // OK to truncate: the halves.
         flags: flags as u32,
@@ -154,7 +154,7 @@ pub fn agree(asked: &InitIn, time_gran: u32, page: u32) -> Result<(InitOut, Opti
         max_pages: pages as u16,
         ..ours
     };
-    Ok((reply, Some(dialect)))
+    Ok((reply, Some(negotiated)))
 }
 
 #[cfg(test)]
@@ -172,17 +172,17 @@ mod tests {
             flags2: u32::MAX,
             ..InitIn::default()
         };
-        let (reply, dialect) = agree(&asked, 1, 4096).unwrap();
-        let dialect = dialect.unwrap();
+        let (reply, negotiated) = agree(&asked, 1, 4096).unwrap();
+        let negotiated = negotiated.unwrap();
         let agreed = offered & !init::WRITEBACK_CACHE;
-        assert_eq!(dialect.flags, agreed | init::OVER_IO_URING);
+        assert_eq!(negotiated.flags, agreed | init::OVER_IO_URING);
         assert_eq!(u64::from(reply.flags), agreed);
         assert_eq!(
             (reply.major, reply.minor, reply.flags2),
             (7, FUSE_KERNEL_MINOR_VERSION, 1 << 9)
         );
         assert_eq!((reply.max_write, reply.max_pages), (1 << 20, 256));
-        assert!(!dialect.has(init::SETXATTR_EXT));
+        assert!(!negotiated.has(init::SETXATTR_EXT));
     }
 
     #[test]
@@ -193,9 +193,9 @@ mod tests {
             flags: u32::MAX,
             ..InitIn::default()
         };
-        let dialect = agree(&asked, 1, 4096).unwrap().1.unwrap();
-        assert!(dialect.has(init::ASYNC_READ));
-        assert!(!dialect.has(init::ASYNC_DIO));
+        let negotiated = agree(&asked, 1, 4096).unwrap().1.unwrap();
+        assert!(negotiated.has(init::ASYNC_READ));
+        assert!(!negotiated.has(init::ASYNC_DIO));
     }
 
     #[test]
@@ -209,8 +209,8 @@ mod tests {
         };
         Terms::default().narrow(&mut asked);
         assert_eq!((asked.flags, asked.flags2), (u32::MAX, !(1 << 9)));
-        let (reply, dialect) = agree(&asked, 1, 4096).unwrap();
-        assert!(!dialect.unwrap().has(init::OVER_IO_URING));
+        let (reply, negotiated) = agree(&asked, 1, 4096).unwrap();
+        assert!(!negotiated.unwrap().has(init::OVER_IO_URING));
         let mut answer = reply.as_bytes().to_vec();
         let terms = Terms {
             without: 0,
@@ -261,10 +261,10 @@ mod tests {
         };
         assert_eq!(agree(&of(7, 30), 1, 4096), Err(Errno::EPROTO));
         assert_eq!(agree(&of(6, 99), 1, 4096), Err(Errno::EPROTO));
-        let (reply, dialect) = agree(&of(8, 0), 1, 4096).unwrap();
-        assert_eq!((reply.major, dialect), (7, None));
-        let (reply, dialect) = agree(&of(7, 31), 1, 4096).unwrap();
+        let (reply, negotiated) = agree(&of(8, 0), 1, 4096).unwrap();
+        assert_eq!((reply.major, negotiated), (7, None));
+        let (reply, negotiated) = agree(&of(7, 31), 1, 4096).unwrap();
         assert_eq!((reply.minor, reply.max_write), (31, 128 << 10));
-        assert_eq!(dialect.unwrap().minor, 31);
+        assert_eq!(negotiated.unwrap().minor, 31);
     }
 }

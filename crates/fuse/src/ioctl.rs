@@ -18,10 +18,10 @@ use crate::answer::Answer;
 use crate::errno::{Errno, Result};
 use crate::nodes::Node;
 use crate::owners::Owners;
+use crate::pending_reply::RequestContext;
 use crate::privileges::is_root;
 use crate::reply::Out;
 use crate::server::Server;
-use crate::ticket::Asker;
 
 const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
 const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
@@ -65,7 +65,7 @@ pub fn ioctl(
     it: &IoctlIn,
     data: &[u8],
     out: &mut Out<'_>,
-    caller: &Asker<'_>,
+    caller: &RequestContext<'_>,
 ) -> Answer {
     if it.cmd == FITRIM {
         return trim(server, header, data, caller);
@@ -206,7 +206,12 @@ fn set(
 }
 
 /// FITRIM: by another thread, for it takes as long as the device.
-fn trim(server: &Arc<Server>, header: &InHeader, data: &[u8], caller: &Asker<'_>) -> Answer {
+fn trim(
+    server: &Arc<Server>,
+    header: &InHeader,
+    data: &[u8],
+    caller: &RequestContext<'_>,
+) -> Answer {
     let range = root_only(header).and_then(|()| {
         let read = FstrimRange::read_from_prefix(data);
         Ok(read.map_err(|_| Errno::EINVAL)?.0)
@@ -215,16 +220,16 @@ fn trim(server: &Arc<Server>, header: &InHeader, data: &[u8], caller: &Asker<'_>
         Ok(range) => range,
         Err(error) => return Answer::Now(Err(error)),
     };
-    let (all, ticket) = (Arc::clone(server), caller.ticket());
-    server.late.run(move || {
+    let (all, pending_reply) = (Arc::clone(server), caller.pending_reply());
+    server.executor.run(move || {
         let end = range.start.saturating_add(range.len);
         let volume = all.fs.writable();
         match volume.and_then(|volume| Ok(volume.trim(range.start..end, range.minlen)?)) {
-            Err(error) => ticket.answer(Err(error)),
+            Err(error) => pending_reply.answer(Err(error)),
             Ok(len) => {
-                let told = FstrimRange { len, ..range };
-                let reply = [IoctlOut::default().as_bytes(), told.as_bytes()].concat();
-                ticket.answer(Ok(&reply));
+                let reported = FstrimRange { len, ..range };
+                let reply = [IoctlOut::default().as_bytes(), reported.as_bytes()].concat();
+                pending_reply.answer(Ok(&reply));
             }
         }
     });
@@ -232,7 +237,12 @@ fn trim(server: &Arc<Server>, header: &InHeader, data: &[u8], caller: &Asker<'_>
 }
 
 /// Checkpoints everything until the journal is empty.
-fn checkpoint(server: &Arc<Server>, header: &InHeader, data: &[u8], caller: &Asker<'_>) -> Answer {
+fn checkpoint(
+    server: &Arc<Server>,
+    header: &InHeader,
+    data: &[u8],
+    caller: &RequestContext<'_>,
+) -> Answer {
     const DISCARD: u32 = 1;
     const ZERO_OUT: u32 = 2;
     const DRY_RUN: u32 = 4;
@@ -249,14 +259,14 @@ fn checkpoint(server: &Arc<Server>, header: &InHeader, data: &[u8], caller: &Ask
         Ok(_) => return Answer::Now(Ok(())),
         Err(error) => return Answer::Now(Err(error)),
     }
-    let (all, ticket) = (Arc::clone(server), caller.ticket());
-    server.late.run(move || {
+    let (all, pending_reply) = (Arc::clone(server), caller.pending_reply());
+    server.executor.run(move || {
         let done = all
             .fs
             .writable()
             .and_then(|volume| Ok(volume.checkpoint()?));
         let reply = IoctlOut::default();
-        ticket.answer(done.map(|()| reply.as_bytes()));
+        pending_reply.answer(done.map(|()| reply.as_bytes()));
     });
     Answer::Later
 }
@@ -274,9 +284,9 @@ mod tests {
             out_size,
             ..IoctlIn::default()
         };
-        let told = client.ask(opcode::IOCTL, id, &[it.as_bytes(), data].concat())?;
-        assert_eq!(told[..16], [0; 16]);
-        Ok(told[16..].to_vec())
+        let reported = client.ask(opcode::IOCTL, id, &[it.as_bytes(), data].concat())?;
+        assert_eq!(reported[..16], [0; 16]);
+        Ok(reported[16..].to_vec())
     }
 
     #[test]
@@ -296,10 +306,10 @@ mod tests {
         // Not its to set, by whichever number it is asked for; nor another's file to change.
         let fixed = 0x8_0010u32;
         for cmd in [FS_IOC_SETFLAGS, FS_IOC32_SETFLAGS] {
-            let told = call(&client, file, cmd, fixed.as_bytes(), 0);
-            assert_eq!(told, Err(Errno::EPERM));
-            let told = call(&client, 1, cmd, asked.as_bytes(), 0);
-            assert_eq!(told, Err(Errno::EPERM));
+            let reported = call(&client, file, cmd, fixed.as_bytes(), 0);
+            assert_eq!(reported, Err(Errno::EPERM));
+            let reported = call(&client, 1, cmd, asked.as_bytes(), 0);
+            assert_eq!(reported, Err(Errno::EPERM));
         }
         let odd = 0x200_0000u32 | 1 << 31;
         let refused = call(&client, file, FS_IOC_SETFLAGS, odd.as_bytes(), 0);
@@ -322,11 +332,11 @@ mod tests {
             ..Fsxattr::default()
         };
         call(&client, dir, FS_IOC_FSSETXATTR, wanted.as_bytes(), 0).unwrap();
-        let told = call(&client, dir, FS_IOC_FSGETXATTR, &[], 28).unwrap();
-        assert_eq!(told, wanted.as_bytes());
+        let reported = call(&client, dir, FS_IOC_FSGETXATTR, &[], 28).unwrap();
+        assert_eq!(reported, wanted.as_bytes());
         let file = client.create(dir, b"file");
-        let told = call(&client, file, FS_IOC_FSGETXATTR, &[], 28).unwrap();
-        assert_eq!(Fsxattr::read_from_bytes(&told).unwrap().fsx_projid, 17);
+        let reported = call(&client, file, FS_IOC_FSGETXATTR, &[], 28).unwrap();
+        assert_eq!(Fsxattr::read_from_bytes(&reported).unwrap().fsx_projid, 17);
         let odd = Fsxattr {
             fsx_xflags: 2,
             ..Fsxattr::default()
@@ -369,8 +379,8 @@ mod tests {
             Err(Errno::EPERM)
         );
         let root = client.asking_as_root();
-        let told = call(&root, 1, FITRIM, range.as_bytes(), 24).unwrap();
-        assert!(FstrimRange::read_from_bytes(&told).unwrap().len > 1 << 20);
+        let reported = call(&root, 1, FITRIM, range.as_bytes(), 24).unwrap();
+        assert!(FstrimRange::read_from_bytes(&reported).unwrap().len > 1 << 20);
         let file = root.create(1, b"file");
         call(&root, file, EXT4_IOC_PRECACHE_EXTENTS, &[], 0).unwrap();
         call(&root, file, EXT4_IOC_CLEAR_ES_CACHE, &[], 0).unwrap();

@@ -161,15 +161,15 @@ impl Latencies {
 
     /// All kinds of which there were any.
     pub fn all(&self) -> Vec<Latency> {
-        let told = NAMES.iter().filter_map(|(kind, name)| {
-            let told = self.told(*kind as usize, name);
-            (told.count > 0).then_some(told)
+        let reported = NAMES.iter().filter_map(|(kind, name)| {
+            let reported = self.reported(*kind as usize, name);
+            (reported.count > 0).then_some(reported)
         });
-        told.collect()
+        reported.collect()
     }
 
     /// One kind, which is less than [`KINDS`].
-    fn told(&self, kind: usize, name: &'static str) -> Latency {
+    fn reported(&self, kind: usize, name: &'static str) -> Latency {
         let sum = |of: &dyn Fn(&Kind) -> u64| -> u64 {
             // OK to index: there are as many of each part.
             self.shards.iter().map(|shard| of(&shard[kind])).sum()
@@ -261,9 +261,9 @@ mod tests {
                 scope.spawn(|| latencies.record(opcode::READ, Instant::now(), &Err(Errno::EIO)));
             }
         });
-        let told = latencies.all();
+        let reported = latencies.all();
         let many = 2 * SHARDS as u64;
-        assert_eq!((told[0].count, told[0].errors), (many, many));
+        assert_eq!((reported[0].count, reported[0].errors), (many, many));
         let written = |shard: &[Kind; KINDS]| {
             let read = &shard[opcode::READ as usize];
             read.errors.load(Relaxed) > 0

@@ -3,7 +3,7 @@
 //! ```text
 //! kernel ⇄ transport ─bytes─▶ request ─▶ server ─▶ engine
 //!              ▲                           │
-//!              └──────── bytes ── reply ◀──┘  at once, or by a ticket, later
+//!              └──────── bytes ── reply ◀──┘  at once, or by a pending_reply, later
 //! ```
 //! The protocol is decoded and encoded here ([`abi`], [`request`], `reply`), so that every
 //! transport feeds the same requests to the same `server`, and so that a test can ask as a kernel
@@ -12,8 +12,8 @@
 //!
 //! Threads: several read requests and do at once what is asked ([`session`]); what may take long
 //! goes to others, and a writer over the dirty limits is answered when its pause is over, by one
-//! timer for all (`late`). Locks: those of the engine; `nodes`, `writers` and `late` have leaves
-//! of their own.
+//! timer for all (`executor`). Locks: those of the engine; `nodes`, `writers` and `executor` have
+//! leaves of their own.
 //!
 //! A caller that caches what is notified in `docs/fuse.md`. Left out: who may do what (the kernel
 //! decides, `default_permissions`), locks of files (the kernel keeps them), options of the
@@ -28,7 +28,6 @@ extern crate self as uext4_fuse;
 pub mod abi;
 mod answer;
 mod attributes;
-mod breaker;
 mod cpus;
 mod data;
 mod deletions;
@@ -37,21 +36,21 @@ mod dispatch;
 mod durable;
 mod dying;
 pub mod errno;
+mod executor;
 mod handles;
 #[cfg(test)]
 mod hostile;
+mod inflight;
 pub mod init;
 mod ioctl;
-mod late;
 pub mod latency;
-mod life;
 pub mod mount;
 pub mod mountinfo;
 mod names;
 mod nodes;
 pub mod owners;
-mod parked;
-pub mod parting;
+mod panic_guard;
+mod pending_reply;
 mod privileges;
 mod reply;
 pub mod report;
@@ -64,16 +63,17 @@ mod statfs;
 mod sync_policy;
 #[cfg(test)]
 mod testing;
-mod ticket;
 mod transport;
+pub mod unmount_status;
+mod write_buffers;
 mod writers;
 mod xattrs;
 
 pub use answer::Answer;
+pub use pending_reply::{Channel, PendingReply};
 pub use reply::{Out, Validity};
 pub use serve::Serve;
 pub use served::Served;
 pub use server::Server;
 pub use sync_policy::SyncPolicy;
-pub use ticket::{Channel, Ticket};
 pub use transport::Transport;

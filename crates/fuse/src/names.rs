@@ -10,10 +10,10 @@ use crate::abi::{CreateIn, InHeader, MkdirIn, MknodIn, OpenOut};
 use crate::answer::Answer;
 use crate::errno::{Errno, Result};
 use crate::nodes::Node;
+use crate::pending_reply::RequestContext;
 use crate::reply::{Out, decode_device};
 use crate::request::RENAME_WHITEOUT;
 use crate::server::Server;
-use crate::ticket::Asker;
 
 /// `renameat2`: the new name must not be there.
 const RENAME_NOREPLACE: u32 = 1;
@@ -41,7 +41,7 @@ pub fn lookup(server: &Server, dir: u64, name: &[u8], out: &mut Out<'_>) -> Resu
         Err(error) => Err(error),
     };
     match found {
-        Ok(node) => server.tell(node, out),
+        Ok(node) => server.reply_entry(node, out),
         Err(Errno::ENOENT) => out.put(&server.validity.no_entry()),
         Err(error) => Err(error),
     }
@@ -84,7 +84,7 @@ pub fn symlink(
 ) -> Result<()> {
     let (kind, how) = (NewInode::Symlink(target), creation(header, 0o777, 0));
     let made = make(server, header, name, kind, &how)?;
-    server.tell(Node::Writable(made), out)
+    server.reply_entry(Node::Writable(made), out)
 }
 
 /// MKDIR.
@@ -97,7 +97,7 @@ pub fn mkdir(
 ) -> Result<()> {
     let how = creation(header, it.mode, it.umask);
     let made = make(server, header, name, NewInode::Directory, &how)?;
-    server.tell(Node::Writable(made), out)
+    server.reply_entry(Node::Writable(made), out)
 }
 
 /// MKNOD.
@@ -119,7 +119,7 @@ pub fn mknod(
     };
     let how = creation(header, it.mode, it.umask);
     let made = make(server, header, name, kind, &how)?;
-    server.tell(Node::Writable(made), out)
+    server.reply_entry(Node::Writable(made), out)
 }
 
 /// Whether reading by this opening is to change the time of access: the kernel must drop its pages
@@ -177,7 +177,7 @@ pub fn create(
     };
     let node = Node::Writable(file);
     let opened = opened(server, &node, it.flags);
-    server.tell(node, out)?;
+    server.reply_entry(node, out)?;
     out.put(&opened)
 }
 
@@ -190,7 +190,7 @@ pub fn tmpfile(server: &Server, header: &InHeader, it: &CreateIn, out: &mut Out<
         .create_unnamed(NewInode::File, &how)?;
     let node = Node::Writable(file);
     let opened = opened(server, &node, it.flags);
-    server.tell(node, out)?;
+    server.reply_entry(node, out)?;
     out.put(&opened)
 }
 
@@ -200,7 +200,7 @@ pub fn link(server: &Server, of: u64, dir: u64, name: &[u8], out: &mut Out<'_>) 
     let inode = node.writable()?;
     let dir = server.nodes.get(dir)?;
     inode.link(dir.writable()?, name)?;
-    server.tell(Node::Writable(inode.clone()), out)
+    server.reply_entry(Node::Writable(inode.clone()), out)
 }
 
 /// UNLINK.
@@ -227,7 +227,7 @@ pub fn rename(
     old: Name<'_>,
     new: Name<'_>,
     flags: u32,
-    caller: &Asker<'_>,
+    caller: &RequestContext<'_>,
 ) -> Answer {
     let moved = prepared(server, header, flags, old, new);
     let (from, to, mode) = match moved {
@@ -248,20 +248,20 @@ pub fn rename(
         Ok(false) => {}
         Err(error) => return Answer::Now(Err(error)),
     }
-    let (late, ticket, header) = (Arc::clone(server), caller.ticket(), *header);
+    let (executor, pending_reply, header) = (Arc::clone(server), caller.pending_reply(), *header);
     let (old, new) = (old.to_vec(), new.to_vec());
-    server.late.run(move || {
+    server.executor.run(move || {
         let rename = || -> Result<()> {
             let (from, to) = (from.for_caller(&header)?, to.writable()?);
             Ok(from.rename(&old, to, &new, mode)?)
         };
-        let renamed = late
+        let renamed = executor
             .deletions
-            .retried(&late.fs, rename, |renamed| renamed.err());
+            .retried(&executor.fs, rename, |renamed| renamed.err());
         if renamed.is_ok() {
-            late.deletions.name_taken();
+            executor.deletions.name_taken();
         }
-        ticket.answer(renamed.map(|()| &[][..]));
+        pending_reply.answer(renamed.map(|()| &[][..]));
     });
     Answer::Later
 }

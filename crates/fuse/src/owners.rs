@@ -4,9 +4,9 @@
 //! image  ──shown──▶  stat, ACLs, who asks                idmap=INSIDE:OUTSIDE:COUNT, both ways
 //!        ◀─stored──  who makes, chown, ACLs
 //! uid=, gid=   everything is shown as this user's, this group's; what is stored is as without
-//! fakeroot     whoever asks is the image's superuser; the kernel decides nothing
+//! fakeroot     every caller  is the image's superuser; the kernel decides nothing
 //! ```
-//! An id of the image that no user here stands for is shown as 65534 (nobody); an id of this
+//! An id of the image that no user here stands for is shown as 65534 (no_user); an id of this
 //! machine that has no id in the image makes nothing (`EOVERFLOW`) and is given nothing
 //! (`EINVAL`). The superuser of this machine is the image's, unless it is mapped to another.
 
@@ -16,7 +16,7 @@ use crate::abi::InHeader;
 use crate::errno::{Errno, Result};
 
 /// Shown where no thread stands for an id.
-const NOBODY: u32 = 65_534;
+const NO_USER: u32 = 65_534;
 /// The caller, where it has no id in the image.
 const NO_ID: u32 = u32::MAX;
 /// The version of ACLs that system calls carry.
@@ -90,7 +90,7 @@ impl Map {
     }
 
     fn outside(&self, inside: u32) -> u32 {
-        self.known(inside).unwrap_or(NOBODY)
+        self.known(inside).unwrap_or(NO_USER)
     }
 
     fn inside(&self, outside: u32) -> Option<u32> {
@@ -242,7 +242,7 @@ impl Owners {
 
 /// # Errors
 /// `EOVERFLOW` for a caller that has no id in the image: what is made would be no user's.
-pub fn somebody(header: &InHeader) -> Result<()> {
+pub fn some_user(header: &InHeader) -> Result<()> {
     match header.uid == NO_ID || header.gid == NO_ID {
         true => Err(Errno::EOVERFLOW),
         false => Ok(()),
@@ -281,17 +281,17 @@ mod tests {
         let shown = |uid| owners.users.outside(uid);
         assert_eq!(
             [shown(0), shown(1), shown(500), shown(501)],
-            [1000, 100_000, 100_499, NOBODY]
+            [1000, 100_000, 100_499, NO_USER]
         );
         assert_eq!(owners.stored_user(100_499), Ok(500));
         assert_eq!(owners.stored_user(5), Err(Errno::EINVAL));
         assert_eq!(owners.stored_group(200_007), Ok(7));
         let caller = owners.caller(&header(1000, 200_000));
         assert_eq!((caller.uid, caller.gid), (0, 0));
-        assert!(somebody(&caller).is_ok());
-        assert!(somebody(&owners.caller(&header(0, 0))).is_ok());
-        let stranger = owners.caller(&header(5, 200_000));
-        assert_eq!(somebody(&stranger), Err(Errno::EOVERFLOW));
+        assert!(some_user(&caller).is_ok());
+        assert!(some_user(&owners.caller(&header(0, 0))).is_ok());
+        let unmapped = owners.caller(&header(5, 200_000));
+        assert_eq!(some_user(&unmapped), Err(Errno::EOVERFLOW));
     }
 
     #[test]
@@ -309,13 +309,13 @@ mod tests {
         assert!(!owners.is_owner(&of(1, 0), &inode(1)));
         // Of no thread here: not even no user's, nor that of any other user.
         for uid in [501, NO_ID] {
-            assert!(!owners.is_owner(&of(NOBODY, 0), &inode(uid)));
+            assert!(!owners.is_owner(&of(NO_USER, 0), &inode(uid)));
         }
         let also = |shown| shown == 200_009;
         assert!(owners.is_in_group(&of(1000, 200_003), 3, |_| false));
         assert!(owners.is_in_group(&of(1000, 200_003), 9, also));
         assert!(!owners.is_in_group(&of(1000, 200_003), 4, also));
-        assert!(!owners.is_in_group(&of(1000, NOBODY), 501, |_| true));
+        assert!(!owners.is_in_group(&of(1000, NO_USER), 501, |_| true));
         // Whatever is stored.
         let owners = Owners {
             user: Some(7),
@@ -384,7 +384,7 @@ mod tests {
             fakeroot: true,
             ..Owners::default()
         });
-        assert!(!client.server.dialect().unwrap().has(init::POSIX_ACL));
+        assert!(!client.server.negotiated().unwrap().has(init::POSIX_ACL));
         let file = client.create(1, b"file");
         let inode = client.inode(file).inode();
         assert_eq!((inode.uid, inode.gid), (0, 0));
@@ -397,8 +397,8 @@ mod tests {
         let client = Client::with_owners(owners.clone());
         let file = client.create(1, b"file");
         assert_eq!(client.inode(file).inode().uid, 5);
-        let told: AttrOut = client.get(opcode::GETATTR, file, &[0; 16]).unwrap();
-        assert_eq!(told.attr.uid, 1000);
+        let reported: AttrOut = client.get(opcode::GETATTR, file, &[0; 16]).unwrap();
+        assert_eq!(reported.attr.uid, 1000);
         let mut others = Owners::default();
         others.map_users(IdRange::new(5, 1001, 1).unwrap());
         let client = Client::with_owners(others);
@@ -410,8 +410,8 @@ mod tests {
         let made = client.ask(opcode::MKDIR, 1, &body);
         assert_eq!(made, Err(Errno::EOVERFLOW));
         // The root directory is no user's here.
-        let told: AttrOut = client.get(opcode::GETATTR, 1, &[0; 16]).unwrap();
-        assert_eq!(told.attr.uid, NOBODY);
+        let reported: AttrOut = client.get(opcode::GETATTR, 1, &[0; 16]).unwrap();
+        assert_eq!(reported.attr.uid, NO_USER);
     }
 
     #[test]

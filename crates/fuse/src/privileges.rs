@@ -12,8 +12,8 @@ use uext4::data::SetId;
 
 use crate::abi::InHeader;
 use crate::owners::Owners;
+use crate::pending_reply::Channel;
 use crate::reply::node_of;
-use crate::ticket::Channel;
 
 /// Set-user-id and set-group-id.
 const BITS: u16 = 0o6000;

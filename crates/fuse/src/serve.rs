@@ -6,16 +6,16 @@ use std::sync::Arc;
 
 use crate::abi::flags::init as has;
 use crate::answer::Answer;
-use crate::init::Dialect;
+use crate::init::Negotiated;
+use crate::pending_reply::Channel;
 use crate::reply::Out;
 use crate::request::{Request, SetxattrForm};
 use crate::server::Server;
-use crate::ticket::Channel;
 
 /// Answers requests of a mount, of as many threads as there are.
 pub trait Serve: Debug + Send + Sync + Sized + 'static {
     /// Does what is asked for; the reply goes into `out`, or through the channel later. The first
-    /// request is INIT, after whose answer there is a [`Serve::dialect`].
+    /// request is INIT, after whose answer there is a [`Serve::negotiated`].
     fn handle(
         self: &Arc<Self>,
         request: &Request<'_>,
@@ -24,7 +24,7 @@ pub trait Serve: Debug + Send + Sync + Sized + 'static {
     ) -> Answer;
 
     /// What was agreed on, once INIT was answered.
-    fn dialect(&self) -> Option<&Dialect>;
+    fn negotiated(&self) -> Option<&Negotiated>;
 
     /// After the last request: what waits for an answer gets one, and all is durable.
     ///
@@ -34,8 +34,8 @@ pub trait Serve: Debug + Send + Sync + Sized + 'static {
 
     /// The form of SETXATTR that the kernel sends.
     fn setxattr_form(&self) -> SetxattrForm {
-        match self.dialect() {
-            Some(dialect) if dialect.has(has::SETXATTR_EXT) => SetxattrForm::Extended,
+        match self.negotiated() {
+            Some(negotiated) if negotiated.has(has::SETXATTR_EXT) => SetxattrForm::Extended,
             _ => SetxattrForm::Compat,
         }
     }
@@ -52,8 +52,8 @@ impl Serve for Server {
         Server::handle(self, request, out, channel)
     }
 
-    fn dialect(&self) -> Option<&Dialect> {
-        Server::dialect(self)
+    fn negotiated(&self) -> Option<&Negotiated> {
+        Server::negotiated(self)
     }
 
     fn finish(&self) -> uext4::Result<()> {

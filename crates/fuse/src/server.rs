@@ -8,20 +8,20 @@ use uext4_ondisk::inode::GOOD_OLD_INODE_SIZE;
 use crate::abi::flags::init as has;
 use crate::abi::{InitIn, Kstatfs};
 use crate::answer::Answer;
-use crate::breaker::Breaker;
 use crate::deletions::Deletions;
 use crate::dying::Threads;
 use crate::errno::{Errno, Result};
+use crate::executor::Executor;
 use crate::handles::Handles;
-use crate::init::{self, Dialect};
-use crate::late::Late;
+use crate::init::{self, Negotiated};
 use crate::latency::Latencies;
 use crate::nodes::{Node, Nodes};
 use crate::owners::Owners;
-use crate::parked::Parking;
+use crate::panic_guard::PanicGuard;
 use crate::reply::{Out, Validity, attr_of};
 use crate::served::Served;
 use crate::sync_policy::SyncPolicy;
+use crate::write_buffers::WriteBufferPool;
 use crate::writers::Writers;
 
 /// Inodes of more units of 512 bytes are deleted by other threads than those that read requests.
@@ -34,17 +34,17 @@ pub struct Server {
     pub(crate) nodes: Nodes,
     pub(crate) handles: Handles,
     pub(crate) writers: Writers,
-    pub(crate) parking: Parking,
-    pub(crate) late: Late,
+    pub(crate) parking: WriteBufferPool,
+    pub(crate) executor: Executor,
     pub(crate) deletions: Arc<Deletions>,
-    pub(crate) breaker: Breaker,
+    pub(crate) panic_guard: PanicGuard,
     pub(crate) validity: Validity,
     pub(crate) block_size: u32,
     pub(crate) owners: Owners,
     pub(crate) latencies: Arc<Latencies>,
     pub(crate) sync_policy: SyncPolicy,
     pub(crate) threads: Threads,
-    dialect: OnceLock<Dialect>,
+    negotiated: OnceLock<Negotiated>,
 }
 
 impl Server {
@@ -58,22 +58,22 @@ impl Server {
         if root.inode().file_type != FileType::Directory {
             return Err(Errno::ENOTDIR);
         }
-        let breaker = Breaker::new(fs.volume().cloned());
+        let panic_guard = PanicGuard::new(fs.volume().cloned());
         Ok(Self {
             nodes: Nodes::new(root),
             handles: Handles::default(),
             writers: Writers::default(),
-            parking: Parking::default(),
-            late: Late::new(breaker.clone()),
+            parking: WriteBufferPool::default(),
+            executor: Executor::new(panic_guard.clone()),
             deletions: Arc::default(),
-            breaker,
+            panic_guard,
             validity,
             block_size: fs.geometry().block_size.bytes(),
             owners: Owners::default(),
             latencies: Arc::default(),
             sync_policy: SyncPolicy::default(),
             threads: Threads::default(),
-            dialect: OnceLock::new(),
+            negotiated: OnceLock::new(),
             fs,
         })
     }
@@ -88,7 +88,7 @@ impl Server {
     #[must_use]
     pub fn with_waiting(self, bytes: usize) -> Self {
         Self {
-            parking: Parking::of(bytes),
+            parking: WriteBufferPool::of(bytes),
             ..self
         }
     }
@@ -123,8 +123,8 @@ impl Server {
     }
 
     /// What was agreed on, once INIT was answered.
-    pub fn dialect(&self) -> Option<&Dialect> {
-        self.dialect.get()
+    pub fn negotiated(&self) -> Option<&Negotiated> {
+        self.negotiated.get()
     }
 
     pub(crate) fn init(&self, asked: &InitIn, out: &mut Out<'_>) -> Result<()> {
@@ -137,10 +137,10 @@ impl Server {
         }
         // OK to unwrap: no machine has pages of 4 GiB.
         let page = u32::try_from(rustix::param::page_size()).unwrap();
-        let (reply, dialect) = init::agree(&asked, time_gran, page)?;
-        if let Some(dialect) = dialect {
+        let (reply, negotiated) = init::agree(&asked, time_gran, page)?;
+        if let Some(negotiated) = negotiated {
             // The first one holds.
-            _ = self.dialect.set(dialect);
+            _ = self.negotiated.set(negotiated);
         }
         out.put(&reply)
     }
@@ -166,13 +166,13 @@ impl Server {
             drop(deletion);
         };
         match blocks > LARGE {
-            true => self.late.run(delete),
+            true => self.executor.run(delete),
             false => delete(),
         }
     }
 
     /// Notifies the kernel of a node: one lookup more.
-    pub(crate) fn tell(&self, node: Node, out: &mut Out<'_>) -> Result<()> {
+    pub(crate) fn reply_entry(&self, node: Node, out: &mut Out<'_>) -> Result<()> {
         let node = self.nodes.remember(node);
         let inode = self.owners.shown(node.inode());
         let attr = attr_of(&inode, node.delayed(), self.block_size);
@@ -204,7 +204,7 @@ impl Server {
             volume.cancel_writers();
         }
         // Whatever went wrong: a thread waits for an answer.
-        self.late.finish();
+        self.executor.finish();
         self.handles.clear();
         self.nodes.clear();
         self.fs.volume().map_or(Ok(()), Volume::close)

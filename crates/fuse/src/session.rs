@@ -1,4 +1,4 @@
-//! A mount's life: INIT, then several threads that read requests, until it is unmounted.
+//! A mount's inflight: INIT, then several threads that read requests, until it is unmounted.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::thread;
 
 use crate::abi::flags::init as has;
+use crate::inflight::InflightTracker;
 use crate::init::Terms;
-use crate::life::Life;
 use crate::serve::Serve;
 use crate::server::Server;
 use crate::transport::dev::{Device, EventLoop};
@@ -26,7 +26,7 @@ pub const PAYLOADS_MAX: usize = 512 << 20;
 #[derive(Debug)]
 pub struct Session<S = Server> {
     server: Arc<S>,
-    life: Arc<Life>,
+    inflight: Arc<InflightTracker>,
     transport: Transport,
 }
 
@@ -54,7 +54,7 @@ impl Default for How {
 
 /// Ends a session from elsewhere.
 #[derive(Clone, Debug)]
-pub struct Ender(Arc<Life>);
+pub struct Ender(Arc<InflightTracker>);
 
 impl Ender {
     /// What is under way is served to its end, what comes after is refused: [`Session::wait`]
@@ -79,7 +79,7 @@ pub fn threads() -> usize {
 fn prepared<S: Serve>(
     server: &Arc<S>,
     device: &Arc<Device>,
-    life: &Arc<Life>,
+    inflight: &Arc<InflightTracker>,
     how: How,
     sizes: Option<Sizes>,
 ) -> io::Result<(Option<Rings>, Terms)> {
@@ -91,7 +91,7 @@ fn prepared<S: Serve>(
             false => Ok((None, over_device)),
         };
     };
-    match Rings::prepare(server, device, life, sizes) {
+    match Rings::prepare(server, device, inflight, sizes) {
         Err(error) if is_must => Err(error),
         Err(_) => Ok((None, over_device)),
         Ok(rings) => {
@@ -127,17 +127,17 @@ impl<S: Serve> Session<S> {
     /// The same with rings of these sizes, if any.
     fn begin_with(server: Arc<S>, fd: OwnedFd, how: How, sizes: Option<Sizes>) -> io::Result<Self> {
         let device = Arc::new(Device::new(fd));
-        let life = Arc::new(Life::default());
-        let (rings, terms) = prepared(&server, &device, &life, how, sizes)?;
-        let mut first = EventLoop::new(&server, &device, life.join()).on(terms);
-        while server.dialect().is_none() {
+        let inflight = Arc::new(InflightTracker::default());
+        let (rings, terms) = prepared(&server, &device, &inflight, how, sizes)?;
+        let mut first = EventLoop::new(&server, &device, inflight.join()).on(terms);
+        while server.negotiated().is_none() {
             if !first.turn()? {
                 let what = "unmounted before it began";
                 return Err(io::Error::new(io::ErrorKind::ConnectionAborted, what));
             }
         }
         let is_agreed = server
-            .dialect()
+            .negotiated()
             .is_some_and(|it| it.has(has::OVER_IO_URING));
         let mut closer = rings.filter(|_| is_agreed).and_then(Rings::offer);
         let (threads, transport) = match (&closer, how.transport) {
@@ -147,7 +147,7 @@ impl<S: Serve> Session<S> {
         };
         let mut next = Some(first);
         for number in 0..threads {
-            let again = || EventLoop::new(&server, &device, life.join());
+            let again = || EventLoop::new(&server, &device, inflight.join());
             let mut turns = next.take().unwrap_or_else(again);
             let closer = closer.take();
             let named = thread::Builder::new().name(format!("uext4-fuse-{number}"));
@@ -164,7 +164,7 @@ impl<S: Serve> Session<S> {
         }
         Ok(Self {
             server,
-            life,
+            inflight,
             transport,
         })
     }
@@ -176,7 +176,7 @@ impl<S: Serve> Session<S> {
 
     /// What ends it from elsewhere.
     pub fn ender(&self) -> Ender {
-        Ender(Arc::clone(&self.life))
+        Ender(Arc::clone(&self.inflight))
     }
 
     /// Waits until it is unmounted or ended; then all that was written is made durable, and the
@@ -185,7 +185,7 @@ impl<S: Serve> Session<S> {
     /// # Errors
     /// Those of the engine, as of the last of all that could be notified.
     pub fn wait(self) -> uext4::Result<()> {
-        self.life.wait();
+        self.inflight.wait();
         self.server.finish()
     }
 }
@@ -202,12 +202,12 @@ mod tests {
     use super::*;
     use crate::abi::{InHeader, InitIn, WriteOut, opcode};
     use crate::answer::Answer;
-    use crate::init::Dialect;
+    use crate::init::Negotiated;
     use crate::mount;
+    use crate::pending_reply::{Channel, PendingReply};
     use crate::reply::Out;
     use crate::request::{Operation, Request};
     use crate::testing::{Client, RingsAllowed, e2fsck};
-    use crate::ticket::{Channel, Ticket};
 
     fn pair() -> (OwnedFd, OwnedFd) {
         let flags = SocketFlags::CLOEXEC;
@@ -246,7 +246,7 @@ mod tests {
         let (kernel, ours) = pair();
         rustix::io::write(&kernel, &greeting()).unwrap();
         let session = Session::begin(Arc::clone(&client.server), ours, How::default()).unwrap();
-        assert!(client.server.dialect().is_some());
+        assert!(client.server.negotiated().is_some());
         drop(kernel);
         session.wait().unwrap();
         e2fsck(&client.device);
@@ -323,14 +323,14 @@ mod tests {
     #[derive(Debug)]
     struct Withholding {
         server: Arc<Server>,
-        writes: Mutex<Vec<(Ticket, u32)>>,
+        writes: Mutex<Vec<(PendingReply, u32)>>,
     }
 
     impl Withholding {
         fn answer_all(&self) {
             let writes = std::mem::take(&mut *self.writes.lock().unwrap());
-            for (ticket, size) in writes {
-                ticket.answer(Ok(WriteOut { size, padding: 0 }.as_bytes()));
+            for (pending_reply, size) in writes {
+                pending_reply.answer(Ok(WriteOut { size, padding: 0 }.as_bytes()));
             }
         }
     }
@@ -345,13 +345,13 @@ mod tests {
             let Operation::Write(it, _) = request.operation else {
                 return self.server.handle(request, out, channel);
             };
-            let ticket = Ticket::new(channel, request.header.unique);
-            self.writes.lock().unwrap().push((ticket, it.size));
+            let pending_reply = PendingReply::new(channel, request.header.unique);
+            self.writes.lock().unwrap().push((pending_reply, it.size));
             Answer::Later
         }
 
-        fn dialect(&self) -> Option<&Dialect> {
-            self.server.dialect()
+        fn negotiated(&self) -> Option<&Negotiated> {
+            self.server.negotiated()
         }
 
         fn finish(&self) -> uext4::Result<()> {

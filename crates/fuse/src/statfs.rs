@@ -7,32 +7,42 @@ use zerocopy::IntoBytes;
 
 use crate::answer::Answer;
 use crate::deletions::{Expected, LOOK};
+use crate::pending_reply::{PendingReply, RequestContext};
 use crate::reply::Out;
 use crate::server::Server;
-use crate::ticket::{Asker, Ticket};
 
 /// How long STATFS waits at most.
 const ASK: Duration = Duration::from_secs(1);
 
 /// STATFS.
-pub fn statfs(server: &Arc<Server>, out: &mut Out<'_>, caller: &Asker<'_>) -> Answer {
+pub fn statfs(server: &Arc<Server>, out: &mut Out<'_>, caller: &RequestContext<'_>) -> Answer {
     let expected = server.deletions.expected();
     if !server.deletions.is_due(expected, &server.fs) {
         return out.put(&server.statfs()).into();
     }
-    answer_statfs(server, expected, Instant::now() + ASK, caller.ticket());
+    answer_statfs(
+        server,
+        expected,
+        Instant::now() + ASK,
+        caller.pending_reply(),
+    );
     Answer::Later
 }
 
 /// Answers when nothing is due any more, or it is time.
-fn answer_statfs(server: &Arc<Server>, expected: Expected, until: Instant, ticket: Ticket) {
+fn answer_statfs(
+    server: &Arc<Server>,
+    expected: Expected,
+    until: Instant,
+    pending_reply: PendingReply,
+) {
     if !server.deletions.is_due(expected, &server.fs) || Instant::now() >= until {
-        return ticket.answer(Ok(server.statfs().as_bytes()));
+        return pending_reply.answer(Ok(server.statfs().as_bytes()));
     }
-    let (again, unique) = (Arc::clone(server), ticket.unique());
+    let (again, unique) = (Arc::clone(server), pending_reply.unique());
     let looked = move |all_ends: bool| {
         let until = if all_ends { Instant::now() } else { until };
-        answer_statfs(&again, expected, until, ticket);
+        answer_statfs(&again, expected, until, pending_reply);
     };
-    server.late.after(LOOK, unique, looked);
+    server.executor.after(LOOK, unique, looked);
 }

@@ -20,18 +20,18 @@ use crate::answer::Answer;
 use crate::dying::Threads;
 use crate::errno::Result;
 use crate::owners::Owners;
+use crate::pending_reply::Channel;
 use crate::reply::{Out, Validity};
 use crate::request::{Body, Request};
 use crate::serve::Serve as _;
 use crate::served::Served;
 use crate::server::Server;
 use crate::sync_policy::SyncPolicy;
-use crate::ticket::Channel;
 
 /// Bytes of the images.
 const LEN: u64 = 64 << 20;
 
-/// Where late answers go.
+/// Where executor answers go.
 #[derive(Debug, Default)]
 struct Answers {
     all: Mutex<HashMap<u64, Result<Vec<u8>>>>,
@@ -302,8 +302,8 @@ impl Client {
         let last = self.unique.load(SeqCst);
         for back in 1..=8 {
             let unique = last.saturating_sub(2 * back);
-            let told = self.ask(opcode::INTERRUPT, 0, InterruptIn { unique }.as_bytes());
-            assert_eq!(told, Ok(Vec::new()));
+            let reported = self.ask(opcode::INTERRUPT, 0, InterruptIn { unique }.as_bytes());
+            assert_eq!(reported, Ok(Vec::new()));
         }
     }
 
@@ -335,16 +335,16 @@ impl Client {
 
     /// The same where the answer begins with a structure.
     pub fn get<T: FromBytes>(&self, code: u32, id: u64, body: &[u8]) -> Result<T> {
-        let told = self.ask(code, id, body)?;
-        Ok(T::read_from_prefix(&told).unwrap().0)
+        let reported = self.ask(code, id, body)?;
+        Ok(T::read_from_prefix(&reported).unwrap().0)
     }
 
-    /// Where late answers go.
+    /// Where executor answers go.
     pub fn channel(&self) -> Arc<dyn Channel> {
         Arc::<Answers>::clone(&self.answers) as Arc<dyn Channel>
     }
 
-    /// The late answer to a request.
+    /// The executor answer to a request.
     pub fn answer_to(&self, unique: u64) -> Result<Vec<u8>> {
         let mut all = self.answers.all.lock().unwrap();
         loop {
@@ -366,7 +366,7 @@ impl Client {
         std::mem::take(&mut *self.answers.forgotten.lock().unwrap())
     }
 
-    /// How many requests were answered late.
+    /// How many requests were answered executor.
     pub fn answered_later(&self) -> u64 {
         self.answers.count.load(SeqCst)
     }
@@ -427,8 +427,8 @@ impl Client {
 
     fn ask_to_write(&self, id: u64, it: &WriteIn, data: &[u8]) -> Result<u32> {
         let body = [it.as_bytes(), data].concat();
-        let told: crate::abi::WriteOut = self.get(opcode::WRITE, id, &body)?;
-        Ok(told.size)
+        let reported: crate::abi::WriteOut = self.get(opcode::WRITE, id, &body)?;
+        Ok(reported.size)
     }
 
     pub fn read(&self, id: u64, offset: u64, len: usize) -> Vec<u8> {
@@ -441,8 +441,8 @@ impl Client {
     }
 
     pub fn forget(&self, id: u64, nlookup: u64) {
-        let told = self.ask(opcode::FORGET, id, ForgetIn { nlookup }.as_bytes());
-        assert_eq!(told, Ok(Vec::new()));
+        let reported = self.ask(opcode::FORGET, id, ForgetIn { nlookup }.as_bytes());
+        assert_eq!(reported, Ok(Vec::new()));
     }
 
     /// The engine's handle of a node.

@@ -228,8 +228,8 @@ mod tests {
         let name = b"system.posix_acl_access";
         set_on(&client, file, name, &acl, 0, 0).unwrap();
         let mode = || -> u32 {
-            let told: AttrOut = client.get(opcode::GETATTR, file, &[0; 16]).unwrap();
-            told.attr.mode & 0o7777
+            let reported: AttrOut = client.get(opcode::GETATTR, file, &[0; 16]).unwrap();
+            reported.attr.mode & 0o7777
         };
         assert_eq!(mode(), 0o2660);
         assert_eq!(get_of(&client, file, name, 200).unwrap(), acl);

@@ -85,7 +85,7 @@ mod tests {
         ];
         for text in [
             "user::rw-,user:1000:r--,user:root:r-x,group::r--,mask::r-x,other::---",
-            "user::rw-\nuser:nobody-here:r--:1000\nuser:x:r-x:0\ngroup::r--\t#effective:r--\n\
+            "user::rw-\nuser:no_user-here:r--:1000\nuser:x:r-x:0\ngroup::r--\t#effective:r--\n\
              mask::r-x\nother::---\n",
         ] {
             assert_eq!(read(text), Ok(want.clone()));

@@ -112,7 +112,7 @@ pub fn build(
             counter: &counter,
         },
     )?;
-    counter.tell();
+    counter.report();
     refuse_container_image(source, &listing.tree)?;
     if matches!(source, Source::Directory(_)) {
         match options.preserve_atime {
@@ -144,7 +144,7 @@ pub fn build(
         ranges: Vec::new(),
     };
     filler.run()?;
-    counter.tell();
+    counter.report();
     timing.begin(Phase::Syncing, None);
     let summary = creator.finish().map_err(at_root)?;
     draft.finish()?;
@@ -329,7 +329,7 @@ impl Filler<'_> {
             .creator
             .write_file(ino, node.size(), &self.ranges, &mut reader);
         written.map_err(|e| match reader.content.take_error() {
-            Some(told) => told,
+            Some(reported) => reported,
             None => self.failed(entry, e),
         })
     }

@@ -48,7 +48,7 @@ const UPDATE_BYTES: u64 = 4 << 20;
 pub struct Counter<'a> {
     progress: &'a dyn Progress,
     done: Cell<Amount>,
-    told: Cell<Amount>,
+    reported: Cell<Amount>,
 }
 
 impl<'a> Counter<'a> {
@@ -58,7 +58,7 @@ impl<'a> Counter<'a> {
         Self {
             progress,
             done: Cell::default(),
-            told: Cell::default(),
+            reported: Cell::default(),
         }
     }
 
@@ -78,17 +78,17 @@ impl<'a> Counter<'a> {
 
     fn count(&self, done: Amount) {
         self.done.set(done);
-        let told = self.told.get();
-        let entries = done.entries - told.entries;
-        if entries >= UPDATE_ENTRIES || done.bytes - told.bytes >= UPDATE_BYTES {
-            self.tell();
+        let reported = self.reported.get();
+        let entries = done.entries - reported.entries;
+        if entries >= UPDATE_ENTRIES || done.bytes - reported.bytes >= UPDATE_BYTES {
+            self.report();
         }
     }
 
     /// Returns how much has been done, and returns it.
-    pub fn tell(&self) -> Amount {
+    pub fn report(&self) -> Amount {
         let done = self.done.get();
-        self.told.set(done);
+        self.reported.set(done);
         self.progress.update(done);
         done
     }

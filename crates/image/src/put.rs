@@ -47,7 +47,7 @@ pub struct PutReport {
 
 /// Puts `source` into the directory `into` under the name `name`; with `None` all that is in
 /// `source`, which is a directory then. A symbolic link is put itself, unless a slash follows it.
-/// `told` is shown what could not be put.
+/// `reported` is shown what could not be put.
 ///
 /// # Errors
 /// [`Error::Source`] if the source cannot be listed, [`Error::Entry`] for errors of the file
@@ -59,7 +59,7 @@ pub fn put(
     name: Option<&[u8]>,
     options: &PutOptions,
     progress: &dyn Progress,
-    told: &mut dyn FnMut(&Error),
+    reported: &mut dyn FnMut(&Error),
 ) -> Result<PutReport, Error> {
     let counter = Counter::begin(progress, Phase::Listing, None);
     let context = Context {
@@ -88,7 +88,7 @@ pub fn put(
         top,
         options,
         counter: &counter,
-        told,
+        reported,
         inos: vec![None; listing.tree.nodes_len()],
         dirs: Vec::new(),
         ranges: Vec::new(),
@@ -97,7 +97,7 @@ pub fn put(
     };
     filler.run(into)?;
     let entries = filler.entries;
-    counter.tell();
+    counter.report();
     Ok(PutReport {
         entries,
         warnings: listing.warnings,
@@ -135,7 +135,7 @@ struct Filler<'a> {
     top: Top<'a>,
     options: &'a PutOptions,
     counter: &'a Counter<'a>,
-    told: &'a mut dyn FnMut(&Error),
+    reported: &'a mut dyn FnMut(&Error),
     /// Inodes of the nodes that have been made.
     inos: Vec<Option<Ino>>,
     dirs: Vec<Dir>,
@@ -218,7 +218,7 @@ impl<'a> Filler<'a> {
                 self.enter(entry, Some(inode), made);
             }
             Err(error) if is_of_one_entry(&error) => {
-                (self.told)(&error);
+                (self.reported)(&error);
                 self.enter(entry, None, false);
             }
             Err(error) => return Err(error),
@@ -378,7 +378,7 @@ impl<'a> Filler<'a> {
                     if !is_of_one_entry(&error) {
                         return Err(error);
                     }
-                    (self.told)(&error);
+                    (self.reported)(&error);
                 }
             }
         }

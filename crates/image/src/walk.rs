@@ -333,7 +333,7 @@ impl<'a> Walk<'a> {
         ino: Ino,
         inode: Result<Inode, Error>,
         name: Vec<u8>,
-        told_directory: Option<bool>,
+        stated_directory: Option<bool>,
     ) -> Entry {
         // The top stands above its frame in `Sorted`, all others below one.
         let depth = if name.is_empty() { 0 } else { self.stack.len() };
@@ -343,7 +343,7 @@ impl<'a> Walk<'a> {
         let problem = problem.or_else(|| {
             let inode = sound?;
             let is_dir = inode.file_type == FileType::Directory;
-            if told_directory.is_some_and(|told| told != is_dir) {
+            if stated_directory.is_some_and(|reported| reported != is_dir) {
                 return Some(Problem::TypeDiffers);
             }
             if !is_dir {

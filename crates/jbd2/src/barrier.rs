@@ -10,7 +10,7 @@ use crate::Error;
 use crate::turn::Turn;
 
 /// Shares flushes: any thread that needs one that *starts* after a certain moment takes a
-/// [`Ticket`] then, and later either finds that another thread's flush did, joins the next one,
+/// [`FlushSeq`] then, and later either finds that another thread's flush did, joins the next one,
 /// or does it.
 #[derive(Debug)]
 pub struct Barrier {
@@ -33,7 +33,7 @@ struct State {
 
 /// A moment: writes that had returned when it was taken are durable once [`Barrier::wait`] did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ticket(u64);
+pub struct FlushSeq(u64);
 
 impl Barrier {
     /// Over a device of which no other thread flushes.
@@ -58,8 +58,8 @@ impl Barrier {
     }
 
     /// This moment.
-    pub fn ticket(&self) -> Ticket {
-        Ticket(self.state.lock().begun)
+    pub fn seq(&self) -> FlushSeq {
+        FlushSeq(self.state.lock().begun)
     }
 
     /// Makes durable what was written before now.
@@ -67,25 +67,25 @@ impl Barrier {
     /// # Errors
     /// As [`Barrier::wait`].
     pub fn flush(&self) -> Result<(), Error> {
-        self.wait(self.ticket())
+        self.wait(self.seq())
     }
 
-    /// Returns when a flush that began after `ticket` has succeeded.
+    /// Returns when a flush that began after `seq` has succeeded.
     ///
     /// # Errors
     /// The device's error for a caller that met it, [`Error::FlushFailed`] for every caller after
     /// that: what was written before a failed flush may be lost, and no later flush reports.
-    pub fn wait(&self, ticket: Ticket) -> Result<(), Error> {
+    pub fn wait(&self, seq: FlushSeq) -> Result<(), Error> {
         loop {
-            if let Some(answer) = self.answer(ticket) {
+            if let Some(answer) = self.answer(seq) {
                 return answer;
             }
-            let needless = || self.answer(ticket).is_some();
+            let needless = || self.answer(seq).is_some();
             let Some(_turn) = self.turn.take_or_wait(needless) else {
                 continue;
             };
             // A thread's turn may have ended since.
-            if let Some(answer) = self.answer(ticket) {
+            if let Some(answer) = self.answer(seq) {
                 return answer;
             }
             let number = {
@@ -107,7 +107,7 @@ impl Barrier {
     }
 
     /// What is known already.
-    fn answer(&self, ticket: Ticket) -> Option<Result<(), Error>> {
+    fn answer(&self, seq: FlushSeq) -> Option<Result<(), Error>> {
         let state = self.state.lock();
         if state.failed {
             return Some(Err(Error::FlushFailed));
@@ -115,6 +115,6 @@ impl Barrier {
         if self.is_off.load(Relaxed) {
             return Some(Ok(()));
         }
-        (state.done > ticket.0).then_some(Ok(()))
+        (state.done > seq.0).then_some(Ok(()))
     }
 }

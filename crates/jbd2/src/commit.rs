@@ -12,7 +12,7 @@ use uext4_ondisk::inode::Timestamp;
 use uext4_ondisk::journal::{JournalCompat, commit_block};
 
 use crate::Error;
-use crate::journal::{Journal, Sealer};
+use crate::journal::{CommitCallbacks, Journal};
 use crate::ring::{LogImage, Ring};
 use crate::transaction::{Closed, Tid, Transaction};
 
@@ -25,7 +25,7 @@ impl Journal {
     ///
     /// # Errors
     /// [`Error::Aborted`], also if this very commit failed; device errors.
-    pub fn commit(&self, tid: Tid, sealer: &dyn Sealer) -> Result<(), Error> {
+    pub fn commit(&self, tid: Tid, callbacks: &dyn CommitCallbacks) -> Result<(), Error> {
         while self.committed() < tid {
             self.check()?;
             let needless = || self.committed() >= tid || self.is_aborted();
@@ -35,7 +35,7 @@ impl Journal {
             let mut log = self.log.lock();
             self.check()?;
             if self.committed() < tid {
-                if let Err(error) = self.commit_running(log.as_mut(), sealer) {
+                if let Err(error) = self.commit_running(log.as_mut(), callbacks) {
                     self.failed(&error);
                     // An earlier transaction may have become durable before this one failed.
                     if self.committed() < tid {
@@ -44,7 +44,7 @@ impl Journal {
                 }
                 drop(log);
                 drop(turn);
-                sealer.commit_ended();
+                callbacks.commit_ended();
             }
         }
         Ok(())
@@ -54,8 +54,8 @@ impl Journal {
     ///
     /// # Errors
     /// As [`Journal::commit`].
-    pub fn commit_now(&self, sealer: &dyn Sealer) -> Result<(), Error> {
-        self.commit(self.running(), sealer)
+    pub fn commit_now(&self, callbacks: &dyn CommitCallbacks) -> Result<(), Error> {
+        self.commit(self.running(), callbacks)
     }
 
     /// What a write of a commit or checkpoint that failed leads to. Where the host has no room for
@@ -67,22 +67,26 @@ impl Journal {
         }
     }
 
-    fn commit_running(&self, mut log: Option<&mut Ring>, sealer: &dyn Sealer) -> Result<(), Error> {
+    fn commit_running(
+        &self,
+        mut log: Option<&mut Ring>,
+        callbacks: &dyn CommitCallbacks,
+    ) -> Result<(), Error> {
         // A transaction that found no room on the host comes first: a later one may change the
         // same blocks, and recovery applies transactions in the order of the log.
         let earlier = self.unwritten.lock().take();
         if let Some(closed) = earlier {
-            self.write_closed(log.as_deref_mut(), closed, sealer)?;
+            self.write_closed(log.as_deref_mut(), closed, callbacks)?;
         }
-        let closed = self.close(sealer)?;
-        self.write_closed(log, closed, sealer)
+        let closed = self.close(callbacks)?;
+        self.write_closed(log, closed, callbacks)
     }
 
     fn write_closed(
         &self,
         mut log: Option<&mut Ring>,
         closed: Closed,
-        sealer: &dyn Sealer,
+        callbacks: &dyn CommitCallbacks,
     ) -> Result<(), Error> {
         let tid = closed.tid;
         let written = match log.as_deref_mut() {
@@ -120,14 +124,14 @@ impl Journal {
         // was durable, a power cut would leave the old file with another file's bytes.
         // `committed` is stored after that: a thread that waited for space looks for them as
         // soon as it sees the number.
-        sealer.after_commit(tid);
+        callbacks.after_commit(tid);
         self.committed.store(tid, Ordering::Release);
         Ok(())
     }
 
     /// Keeps handles out, lets the file system finish, takes the content of every block, and opens
     /// the next transaction.
-    fn close(&self, sealer: &dyn Sealer) -> Result<Closed, Error> {
+    fn close(&self, callbacks: &dyn CommitCallbacks) -> Result<Closed, Error> {
         // New handles wait until the next transaction is in place: a change that started now
         // would be in neither.
         let mut closing = self.running.close();
@@ -136,7 +140,7 @@ impl Journal {
         // Descriptors, the superblock and inodes that changed only in memory enter the
         // transaction while no handle can change them, and before the contents of its blocks are
         // taken.
-        let finished = sealer.before_commit(&self.sealing(closing.transaction()));
+        let finished = callbacks.before_commit(&self.pre_commit(closing.transaction()));
         finished.map_err(|reason| Error::Aborted {
             reason: reason.to_string(),
         })?;
@@ -149,7 +153,7 @@ impl Journal {
             .filter(|buffer| !revoked.contains(&buffer.block()))
             .map(|buffer| {
                 let block = buffer.block();
-                let data = buffer.sealed(|seal, bytes| sealer.seal(seal, block, bytes));
+                let data = buffer.checksummed(|rule, bytes| callbacks.rule(rule, block, bytes));
                 (buffer, data)
             })
             .collect();
@@ -266,8 +270,8 @@ impl Journal {
     ///
     /// # Errors
     /// As [`Journal::commit`].
-    pub fn flush(&self, sealer: &dyn Sealer) -> Result<(), Error> {
-        self.commit_now(sealer)?;
+    pub fn flush(&self, callbacks: &dyn CommitCallbacks) -> Result<(), Error> {
+        self.commit_now(callbacks)?;
         let mut log = self.log.lock();
         self.check()?;
         let tid = self.committed();

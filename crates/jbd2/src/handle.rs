@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::mem;
 use std::ops::Range;
 
-use uext4_buffer_cache::{Buffer, Seal, VerifyTag};
+use uext4_buffer_cache::{Buffer, ChecksumRule, VerifyTag};
 use uext4_ondisk::Pblk;
 
 use crate::running::Shared;
@@ -61,16 +61,16 @@ impl<'a> Handle<'a> {
         true
     }
 
-    /// Changes a block. `tag` and `seal` as in [`Buffer::modify_pinned`]; `f` runs under the
+    /// Changes a block. `tag` and `rule` as in [`Buffer::modify_pinned`]; `f` runs under the
     /// buffer's lock and must not touch it otherwise.
     pub fn modify<R>(
         &self,
         buffer: &Buffer,
         tag: VerifyTag,
-        seal: Seal,
+        rule: ChecksumRule,
         f: impl FnOnce(&mut [u8]) -> R,
     ) -> R {
-        let (first, result) = buffer.modify_pinned(self.transaction.tid, tag, seal, f);
+        let (first, result) = buffer.modify_pinned(self.transaction.tid, tag, rule, f);
         if first {
             self.claimed.borrow_mut().push(buffer.clone());
             self.charge();
@@ -79,7 +79,7 @@ impl<'a> Handle<'a> {
     }
 
     /// Takes one credit. The first handle of a transaction that asks for a block which is changed
-    /// once for many handles, by [`crate::Sealing::modify`], takes it for that block.
+    /// once for many handles, by [`crate::PreCommit::modify`], takes it for that block.
     pub fn charge(&self) {
         match self.credits.get().checked_sub(1) {
             Some(left) => self.credits.set(left),

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use uext4_blockdev::{BlockDevice, Clock};
-use uext4_buffer_cache::{Buffer, BufferCache, Seal, VerifyTag};
+use uext4_buffer_cache::{Buffer, BufferCache, ChecksumRule, VerifyTag};
 use uext4_ondisk::Pblk;
 use uext4_ondisk::journal::JournalIncompat;
 
-use crate::barrier::{Barrier, Ticket};
+use crate::barrier::{Barrier, FlushSeq};
 use crate::checkpoint::Checkpoint;
 use crate::handle::Handle;
 use crate::log::Log;
@@ -33,15 +33,15 @@ const WAITING_MAX: usize = 8192;
 
 /// What the file system does when its changes are committed. The journal calls it with new
 /// handles waiting, so it must not start one.
-pub trait Sealer: Sync {
+pub trait CommitCallbacks: Sync {
     /// The last changes of a transaction: what is encoded once for all operations, such as counts.
     ///
     /// # Errors
     /// Anything: the journal is aborted then.
-    fn before_commit(&self, sealing: &Sealing<'_>) -> Result<(), Box<dyn std::error::Error>>;
+    fn before_commit(&self, pre_commit: &PreCommit<'_>) -> Result<(), Box<dyn std::error::Error>>;
 
-    /// Puts the checksum into a block, as `seal` says.
-    fn seal(&self, seal: Seal, block: Pblk, bytes: &mut [u8]);
+    /// Puts the checksum into a block, as `rule` says.
+    fn rule(&self, rule: ChecksumRule, block: Pblk, bytes: &mut [u8]);
 
     /// Transaction `tid` is durable, and every one before it. Blocks it freed may be used again.
     fn after_commit(&self, tid: Tid);
@@ -52,13 +52,13 @@ pub trait Sealer: Sync {
     fn commit_ended(&self) {}
 }
 
-/// A transaction that takes no more handles, while [`Sealer::before_commit`] runs.
+/// A transaction that takes no more handles, while [`CommitCallbacks::before_commit`] runs.
 #[derive(Debug)]
-pub struct Sealing<'a> {
+pub struct PreCommit<'a> {
     transaction: &'a Transaction,
 }
 
-impl Sealing<'_> {
+impl PreCommit<'_> {
     /// The transaction's number.
     pub fn tid(&self) -> Tid {
         self.transaction.tid
@@ -69,10 +69,10 @@ impl Sealing<'_> {
         &self,
         buffer: &Buffer,
         tag: VerifyTag,
-        seal: Seal,
+        rule: ChecksumRule,
         f: impl FnOnce(&mut [u8]) -> R,
     ) -> R {
-        let (first, result) = buffer.modify_pinned(self.transaction.tid, tag, seal, f);
+        let (first, result) = buffer.modify_pinned(self.transaction.tid, tag, rule, f);
         if first {
             self.transaction.add([buffer.clone()]);
         }
@@ -276,7 +276,11 @@ impl Journal {
     ///
     /// # Errors
     /// [`Error::Aborted`], [`Error::Credits`] for more than any transaction has.
-    pub fn start(&self, credits: u32, sealer: &dyn Sealer) -> Result<Handle<'_>, Error> {
+    pub fn start(
+        &self,
+        credits: u32,
+        callbacks: &dyn CommitCallbacks,
+    ) -> Result<Handle<'_>, Error> {
         if credits > self.limits.credits {
             return Err(Error::Credits {
                 wanted: credits,
@@ -292,7 +296,7 @@ impl Journal {
             }
             let full = transaction.tid;
             drop(transaction);
-            self.commit(full, sealer)?;
+            self.commit(full, callbacks)?;
         }
     }
 
@@ -334,16 +338,16 @@ impl Journal {
         self.barrier.flush().inspect_err(|error| self.abort(error))
     }
 
-    /// Returns when what was written before `ticket`, and what was committed since, is durable.
+    /// Returns when what was written before `seq`, and what was committed since, is durable.
     ///
     /// # Errors
     /// As [`Journal::flush_device`].
-    pub fn wait_durable(&self, ticket: Ticket) -> Result<(), Error> {
+    pub fn wait_durable(&self, seq: FlushSeq) -> Result<(), Error> {
         // A commit ends with a flush, but without a log with what it wrote home.
         let since = if self.has_log {
-            ticket
+            seq
         } else {
-            self.barrier.ticket()
+            self.barrier.seq()
         };
         self.barrier
             .wait(since)
@@ -444,8 +448,8 @@ impl Journal {
     }
 
     /// Everything committed so far, seen from inside a closed transaction.
-    pub(crate) fn sealing<'a>(&self, transaction: &'a Transaction) -> Sealing<'a> {
-        Sealing { transaction }
+    pub(crate) fn pre_commit<'a>(&self, transaction: &'a Transaction) -> PreCommit<'a> {
+        PreCommit { transaction }
     }
 
     /// Blocks that are held in the cache until they are checkpointed: those of the running

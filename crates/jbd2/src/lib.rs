@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!  operations                      commit (one at a time)                      checkpoint
-//!  ┌──────────┐ modify  ┌────────────────────┐ close: seal, take Arc<[u8]>   ┌───────────────┐
+//!  ┌──────────┐ modify  ┌────────────────────┐ close: rule, take Arc<[u8]>   ┌───────────────┐
 //!  │ Handle   │────────▶│ running transaction│──────────┐                    │ newest content│
 //!  │ (credits)│ revoke  │ buffers, revokes   │          ▼                    │ of each block │
 //!  └──────────┘         └────────────────────┘   log: desc data… revoke      │ not yet home  │
@@ -15,26 +15,27 @@
 //! ```
 //! A [`Handle`] is one operation's right to change blocks; it holds the *gate* shared, so that a
 //! transaction cannot close under it. Closing takes the gate alone: the file system encodes what
-//! is counted once for all ([`Sealer::before_commit`]), every changed block gets its checksum and
-//! its content is taken as an `Arc`, and the next transaction opens. Writing the log happens
-//! outside the gate: later changes copy a block that the log still needs (copy on write in the
-//! buffer cache). A thread that wants a transaction durable calls [`Journal::commit`]: the first
-//! does the work, all others wait for it, those who come too late share the next one (group
+//! is counted once for all ([`CommitCallbacks::before_commit`]), every changed block gets its
+//! checksum and its content is taken as an `Arc`, and the next transaction opens. Writing the log
+//! happens outside the gate: later changes copy a block that the log still needs (copy on write
+//! in the buffer cache). A thread that wants a transaction durable calls [`Journal::commit`]: the
+//! first does the work, all others wait for it, those who come too late share the next one (group
 //! commit).
 //!
 //! Rules: a block is pinned from its first change until it is checkpointed. Metadata is
 //! checkpointed only after its transaction is durable. A freed block's earlier copies are
 //! revoked, it is not used again before the freeing transaction is durable
-//! ([`Sealer::after_commit`]), and not checkpointed after. The first error of a commit or
+//! ([`CommitCallbacks::after_commit`]), and not checkpointed after. The first error of a commit or
 //! checkpoint aborts the journal: nothing is written any more. Without a log the same order of
 //! events holds, and a commit checkpoints.
 //!
 //! Locks, outer first: turn (one commit) → gate (shared by handles) or log (one commit or
 //! checkpoint) → gate alone, while closing → checkpoint's writing → its map, a transaction's
-//! lists, a buffer. [`Sealer`] is called under log and gate, [`Sealer::commit_ended`] under none.
-//! The gate is a lock for each slot of threads (`running`), and credits are stocked by slot. Cost
-//! of a handle: two atomic instructions each for start and end, one lock of the slot's list at
-//! the end, all on cache lines of the thread's slot; of a change: the buffer's lock.
+//! lists, a buffer. [`CommitCallbacks`] is called under log and gate,
+//! [`CommitCallbacks::commit_ended`] under none. The gate is a lock for each slot of threads
+//! (`running`), and credits are stocked by slot. Cost of a handle: two atomic instructions each
+//! for start and end, one lock of the slot's list at the end, all on cache lines of the thread's
+//! slot; of a change: the buffer's lock.
 //!
 //! Behind a log that was left with fast commits waiting, see [`Journal::open_behind`].
 //!
@@ -122,10 +123,10 @@ mod turn;
 
 use uext4_ondisk::{Damage, Pblk};
 
-pub use barrier::{Barrier, Ticket};
+pub use barrier::{Barrier, FlushSeq};
 pub use device::ReplayedDevice;
 pub use handle::Handle;
-pub use journal::{Journal, Sealer, Sealing, Stats};
+pub use journal::{CommitCallbacks, Journal, PreCommit, Stats};
 pub use recovery::{Recovery, recover};
 pub use replay::{Replay, ReplayedBlock};
 pub use transaction::Tid;

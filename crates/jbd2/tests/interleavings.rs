@@ -140,8 +140,8 @@ fn flushes_are_shared_by_waiters_only() {
                 thread::spawn(move || {
                     use uext4_blockdev::BlockDevice;
                     device.write_at(offset, &[number as u8 + 1; 1024]).unwrap();
-                    let ticket = toy.journal.barrier().ticket();
-                    toy.journal.barrier().wait(ticket).unwrap();
+                    let seq = toy.journal.barrier().seq();
+                    toy.journal.barrier().wait(seq).unwrap();
                     let mut bytes = [0; 1024];
                     device.durable().read_at(offset, &mut bytes).unwrap();
                     assert!(bytes == [number as u8 + 1; 1024], "not durable");

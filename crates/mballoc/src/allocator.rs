@@ -167,7 +167,7 @@ impl Allocator {
     }
 
     /// Takes a run as [`Allocator::allocate`] does, in memory only: no other thread is given it,
-    /// and its bits are still clear. [`Allocator::mark`] or [`Allocator::untake`] must follow.
+    /// and its bits are still clear. [`Allocator::mark`] or [`Allocator::cancel`] must follow.
     ///
     /// # Errors
     /// [`Error::NoSpace`] and [`Error::Bitmaps`]; nothing is taken then.
@@ -258,7 +258,7 @@ impl Allocator {
     }
 
     /// Gives a run back that was taken and not marked, as a whole.
-    pub fn untake(&self, run: Run) {
+    pub fn cancel(&self, run: Run) {
         self.give(run);
     }
 

@@ -29,7 +29,7 @@ pub struct FileSpace {
 
 impl Allocator {
     /// Takes a run for the start of what is wanted, in memory only, as [`Allocator::take`] does; at
-    /// most `request.len` blocks. [`Allocator::mark`] or [`Allocator::untake`] must follow.
+    /// most `request.len` blocks. [`Allocator::mark`] or [`Allocator::cancel`] must follow.
     ///
     /// What was preallocated for these blocks is used first. Else more may be taken than is
     /// wanted, as [`crate::Normalize`] says, and preallocated for the file; or the file is small,
@@ -74,7 +74,7 @@ impl Allocator {
         history: History,
     ) -> Answer<Run, B> {
         let parts = space.parts.get();
-        let held = parts.map_or([0..0, 0..0], |parts| parts.beside(request.lblk));
+        let held = parts.map_or([0..0, 0..0], |parts| parts.around(request.lblk));
         let plan = self.plan(request, &self.surroundings(space, history, &held));
         let goal = self.goal_of(&plan);
         if let Some(how) = plan.small {
@@ -148,7 +148,7 @@ impl Allocator {
     fn goal_of(&self, plan: &Plan) -> Pblk {
         let all = self.preallocations();
         let next = match plan.small {
-            _ if !plan.beside_closed => None,
+            _ if !plan.next_to_closed => None,
             Some(_) => all.localities.next(),
             None => all.leave_locality(self.space()),
         };

@@ -63,9 +63,8 @@
 //! last user ([`Allocator::discard`]) and before anything is refused: a request that finds
 //! nothing waits for those that are just about to preallocate, takes all back, and looks again,
 //! while nothing more is preallocated. So preallocations never make a reservation fail that
-//! counts on
-//! [`Allocator::checked_free_blocks`]: the blocks are there unless a bitmap that agreed cannot be read
-//! again, or no longer agrees, after its buddy was dropped.
+//! counts on [`Allocator::checked_free_blocks`]: the blocks are there unless a bitmap that agreed
+//! cannot be read again, or no longer agrees, after its buddy was dropped.
 //!
 //! # The seams
 //!

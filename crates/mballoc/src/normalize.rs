@@ -145,7 +145,7 @@ pub struct Plan {
     pub small: Option<SmallFiles>,
     /// The file is placed next to the closed files of this thread, if it has no neighbours of its
     /// own.
-    pub beside_closed: bool,
+    pub next_to_closed: bool,
     /// The next closed file of this thread is placed behind this one.
     pub leads_closed: bool,
     /// What is free at the goal will do, even if it is shorter than the window.
@@ -160,7 +160,7 @@ impl Plan {
         Self {
             window,
             small: None,
-            beside_closed: false,
+            next_to_closed: false,
             leads_closed: false,
             merge: false,
             stream: None,

@@ -128,7 +128,7 @@ impl Preallocations {
     }
 
     /// Blocks are prevented from now on.
-    fn note_kept(&self, space: &FreeSpace, blocks: u32) {
+    fn note_preallocated(&self, space: &FreeSpace, blocks: u32) {
         self.kept.fetch_add(blocks.into(), Relaxed);
         let counters = &space.counters;
         counters.add(&counters.preallocated, blocks.into());

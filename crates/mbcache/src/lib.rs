@@ -14,7 +14,7 @@
 //!                                                               │ find
 //!   users     1 ≤ n < 1024: may get one more                    ▼
 //!   block     [ header: users, hash │ entries … values ]◀── Candidate ── next ──▶ Candidate …
-//!                      ▲                                        │ read it, compare it, lock its count
+//!                      ▲                                        │ read, compare, lock its count
 //!                      └──── n + 1 ◀──────────────── taken ─────┘
 //!   release ──▶ Release ── users remain ─▶ left(n − 1)
 //!                 └─────── none remains ─▶ remove ─▶ removed: free it, or change it

@@ -284,14 +284,14 @@ impl OneDonor {
     }
 
     /// Reserves a user's room of an entry that has some.
-    fn promise(&self, entry: &Entry) -> bool {
-        let promised = self.change(entry, |state| has_room(state).then(|| state - 1 + PENDING));
-        if promised.is_some() && entry.flags.load(Relaxed) < USES_MAX {
+    fn reserve(&self, entry: &Entry) -> bool {
+        let reserved = self.change(entry, |state| has_room(state).then(|| state - 1 + PENDING));
+        if reserved.is_some() && entry.flags.load(Relaxed) < USES_MAX {
             // Two at once may make it one more.
             entry.flags.fetch_add(1, Relaxed);
             self.counters.one(Counter::Touches);
         }
-        promised.is_some()
+        reserved.is_some()
     }
 
     /// A spare with room that `fits`, where the donor has none; it is the donor from here on.
@@ -305,7 +305,7 @@ impl OneDonor {
         let mut steps = 0;
         let at = spares.iter().position(|spare| {
             steps += 1;
-            fits(spare) && self.promise(spare)
+            fits(spare) && self.reserve(spare)
         });
         self.counters.chain(steps);
         let spare = Arc::clone(&spares[at?]);
@@ -434,7 +434,7 @@ impl Index for OneDonor {
         };
         let donor = self.part(key.content).donors.get(key.content)?;
         self.counters.chain(1);
-        if fits(&donor) && self.promise(&donor) {
+        if fits(&donor) && self.reserve(&donor) {
             return Some(donor);
         }
         self.find_spare(key.content, fits)

@@ -221,7 +221,7 @@ pub enum Spot {
     /// The name is there already.
     Exists,
     /// The record at this offset has room.
-    Room(usize),
+    Space(usize),
     /// No record has room.
     Full,
 }
@@ -358,7 +358,7 @@ pub fn scan(
             return ControlFlow::Break(());
         }
         if spot == Spot::Full && record.free() >= need {
-            spot = Spot::Room(record.offset);
+            spot = Spot::Space(record.offset);
         }
         ControlFlow::Continue(())
     })?;
@@ -481,7 +481,7 @@ mod tests {
         format(true).fill(&mut bytes, std::iter::empty());
         assert_eq!(read(&bytes), []);
         let spot = scan(&bytes, None::<Pblk>, format(true).room(), b"new");
-        assert_eq!(spot, Ok(Spot::Room(0)));
+        assert_eq!(spot, Ok(Spot::Space(0)));
     }
 
     #[test]
@@ -528,7 +528,7 @@ mod tests {
             .map(|i| vec![b'a' + i; 1 + usize::from(i)])
             .collect();
         for (name, ino) in names.iter().zip(11..) {
-            let Ok(Spot::Room(offset)) = scan(&bytes, None::<Pblk>, room, name) else {
+            let Ok(Spot::Space(offset)) = scan(&bytes, None::<Pblk>, room, name) else {
                 panic!("no room");
             };
             insert(&mut bytes, offset, &entry(name, ino));

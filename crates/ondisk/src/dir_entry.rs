@@ -1,7 +1,7 @@
 //! Linear directory blocks: records that fill the block exactly, each with a name.
 //!
 //! ```text
-//! inode u32 | rec_len u16 | name_len u8 | file_type u8 | name … | padding to rec_len (multiple of 4)
+//! inode u32 | rec_len u16 | name_len u8 | file_type u8 | name … | padding to rec_len (× 4)
 //! ```
 //! With `metadata_csum` the last 12 bytes are a record of inode 0 and type 0xDE that holds the sum.
 

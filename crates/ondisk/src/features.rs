@@ -195,7 +195,7 @@ pub static FEATURES: &[Feature] = features! {
     Compat EXCLUDE_INODE     "exclude_inode"     Y N N "snapshots were never merged";
     Compat EXCLUDE_BITMAP    "snapshot_bitmap"   Y N N "snapshots were never merged";
     Compat SPARSE_SUPER2     "sparse_super2"     Y Y Y "";
-    Compat FAST_COMMIT       "fast_commit"       Y Y Y "waiting ones are laid over for reading, redone for writing; none is written";
+    Compat FAST_COMMIT       "fast_commit"       Y Y Y "replayed, in memory or for good; not written";
     Compat STABLE_INODES     "stable_inodes"     Y N Y "";
     Compat ORPHAN_FILE       "orphan_file"       Y Y Y "";
     Incompat COMPRESSION     "compression"       N N N "never in mainline";
@@ -211,8 +211,8 @@ pub static FEATURES: &[Feature] = features! {
     Incompat DIRDATA         "dirdata"           N N N "Lustre only";
     Incompat CSUM_SEED       "metadata_csum_seed" Y Y Y "";
     Incompat LARGEDIR        "large_dir"         Y Y Y "";
-    Incompat INLINE_DATA     "inline_data"       Y Y Y "files and directories within their inode are changed and moved out when they grow; none are made";
-    Incompat ENCRYPT         "encrypt"           Y N Y "names shown in the no-key form, contents refused";
+    Incompat INLINE_DATA     "inline_data"       Y Y Y "read, changed and moved out; not made";
+    Incompat ENCRYPT         "encrypt"           Y N Y "names in no-key form; contents refused";
     Incompat CASEFOLD        "casefold"          Y N Y "names shown as stored, looked up exactly";
     RoCompat SPARSE_SUPER    "sparse_super"      Y Y Y "";
     RoCompat LARGE_FILE      "large_file"        Y Y Y "";
@@ -222,7 +222,7 @@ pub static FEATURES: &[Feature] = features! {
     RoCompat DIR_NLINK       "dir_nlink"         Y Y Y "";
     RoCompat EXTRA_ISIZE     "extra_isize"       Y Y Y "";
     RoCompat HAS_SNAPSHOT    "snapshot"          Y N N "snapshots were never merged";
-    RoCompat QUOTA           "quota"             Y Y Y "users, groups and projects are counted through the journal, their limits enforced; not while an image is filled";
+    RoCompat QUOTA           "quota"             Y Y Y "counted, journaled, enforced; not by build";
     RoCompat BIGALLOC        "bigalloc"          Y N Y "";
     RoCompat METADATA_CSUM   "metadata_csum"     Y Y Y "";
     RoCompat REPLICA         "replica"           Y N N "never used";

@@ -45,9 +45,9 @@ impl Loop {
         let end = Instant::now() + Duration::from_secs(5);
         loop {
             match try_run("losetup", &arguments) {
-                Ok(told) => {
+                Ok(reported) => {
                     return Ok(Self {
-                        device: String::from_utf8_lossy(&told).trim().into(),
+                        device: String::from_utf8_lossy(&reported).trim().into(),
                         file: file.to_owned(),
                     });
                 }

@@ -7,7 +7,7 @@ use crate::file::Cache;
 use crate::stats::add;
 use crate::throttle::{PAGE_SIZE, Verdict};
 use crate::waiters::{Cancel, Sleep};
-use crate::writer::{Owed, Told, Writer};
+use crate::writer::{Outcome, Owed, Writer};
 use crate::{Error, MappingError, trace};
 
 /// The longest nap where no flusher runs and others write what there is to write.
@@ -15,7 +15,7 @@ const NAP: Duration = Duration::from_millis(5);
 /// Looks where no flusher runs, nothing is left to write, and time seems to stand still.
 const LOOKS: u32 = 3;
 /// The shortest pause that a caller is asked to make.
-const TELL_MIN: Duration = Duration::from_millis(1);
+const REPORT_MIN: Duration = Duration::from_millis(1);
 
 /// What a writer does about a pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub(crate) enum Manner {
     /// It sleeps.
     Sleep,
     /// It reports its caller.
-    Tell,
+    Report,
 }
 
 /// What throttling is asked when a verdict has been carried out.
@@ -57,7 +57,7 @@ enum Step {
         written: u64,
     },
     /// The caller is to wait so long.
-    Tell(Duration),
+    Report(Duration),
 }
 
 impl<E: MappingError> Cache<E> {
@@ -79,7 +79,7 @@ impl<E: MappingError> Cache<E> {
         match self.gate.bdi.admit(task, pages, now) {
             Verdict::Go => {
                 // What it was asked to wait is over.
-                writer.known(&self.gate).told = None;
+                writer.known(&self.gate).reported = None;
                 Ok(None)
             }
             verdict => self.throttle(writer, verdict, freed, Ask::Admit(pages), manner),
@@ -127,22 +127,22 @@ impl<E: MappingError> Cache<E> {
     pub(crate) fn go_on(&self, writer: &mut Writer) -> Result<Option<Duration>, Error<E>> {
         let now = self.gate.now();
         let known = writer.known(&self.gate);
-        let Some(told) = known.told else {
+        let Some(reported) = known.reported else {
             return Ok(None);
         };
-        if now < told.until {
-            return Ok(Some((told.until - now).max(TELL_MIN)));
+        if now < reported.until {
+            return Ok(Some((reported.until - now).max(REPORT_MIN)));
         }
-        if !told.resumes {
+        if !reported.resumes {
             return Ok(None);
         }
         let verdict = self.gate.bdi.resumed(&mut known.task, 0, now);
-        let waits = self.pace(writer, verdict, Manner::Tell);
+        let waits = self.pace(writer, verdict, Manner::Report);
         // An error is reported now, and not once more with the next write.
         writer.known(&self.gate).owed = None;
         let waits = waits?;
         if waits.is_none() {
-            writer.known(&self.gate).told = None;
+            writer.known(&self.gate).reported = None;
         }
         Ok(waits)
     }
@@ -157,7 +157,7 @@ impl<E: MappingError> Cache<E> {
     ) -> Result<Option<Duration>, Error<E>> {
         add(&self.counters.throttled, 1);
         let known = writer.known(&self.gate);
-        let (told, began) = (known.told.take(), self.gate.now());
+        let (reported, began) = (known.reported.take(), self.gate.now());
         let think = match known.went_on {
             Duration::ZERO => Duration::ZERO,
             when => began.saturating_sub(when),
@@ -165,16 +165,16 @@ impl<E: MappingError> Cache<E> {
         let mut throttling = Throttling {
             ask,
             manner,
-            failed: told.map_or_else(|| self.flushers.failed(), |told| told.failed),
+            failed: reported.map_or_else(|| self.flushers.failed(), |reported| reported.failed),
             cancelled: self.gate.cancelled.load(SeqCst),
-            rounds: told.is_some().into(),
+            rounds: reported.is_some().into(),
             began,
             think,
         };
         loop {
             let written = match self.carry_out(writer, verdict, freed, &throttling) {
                 Ok(Step::Done { written }) => written,
-                Ok(Step::Tell(pause)) => return Ok(Some(pause)),
+                Ok(Step::Report(pause)) => return Ok(Some(pause)),
                 Err(error) => {
                     let known = writer.known(&self.gate);
                     self.gate.bdi.exited(&mut known.task, self.gate.now());
@@ -234,14 +234,14 @@ impl<E: MappingError> Cache<E> {
         }
         let paused = self.gate.now().saturating_sub(throttling.began);
         trace::balance_dirty_pages(&self.gate, at_most, paused, throttling.think);
-        if throttling.manner == Manner::Tell {
-            let pause = at_most.max(TELL_MIN);
-            writer.known(&self.gate).told = Some(Told {
+        if throttling.manner == Manner::Report {
+            let pause = at_most.max(REPORT_MIN);
+            writer.known(&self.gate).reported = Some(Outcome {
                 until: self.gate.now().saturating_add(pause),
                 resumes: throttling.ask == Ask::Resume,
                 failed: throttling.failed,
             });
-            return Ok(Step::Tell(pause));
+            return Ok(Step::Report(pause));
         }
         let sleep = Sleep {
             cache: self.gate.number,
@@ -293,7 +293,7 @@ impl<E: MappingError> Cache<E> {
     /// was. Each file has one turn.
     fn write_pages(&self, pages: u64) -> Result<u64, Error<E>> {
         let (mut written, mut failed) = (0, None);
-        let bound = self.dirty.next_ticket();
+        let bound = self.dirty.next_seq();
         while written < pages.saturating_mul(PAGE_SIZE) {
             match self.flush_any(bound) {
                 Some(Ok(bytes)) => written += bytes,

@@ -183,7 +183,7 @@ impl<E: MappingError> PageCache<E> {
     ///
     /// The last error that data were given up for.
     pub fn error_since(&self, seen: &AtomicU64) -> Result<(), Error<E>> {
-        self.shared.losses.tell(seen).map_or(Ok(()), Err)
+        self.shared.losses.report(seen).map_or(Ok(()), Err)
     }
 
     /// Writes the files that have been dirty for `dirty_expire_centisecs` or longer, as a flusher

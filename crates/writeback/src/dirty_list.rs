@@ -21,7 +21,7 @@ pub(crate) const CHOSEN_MAX: usize = 1024;
 pub(crate) struct Key {
     /// On the monotonic clock.
     since: Duration,
-    ticket: u64,
+    seq: u64,
 }
 
 /// How many files are on which of the kernel's lists.
@@ -86,8 +86,8 @@ impl<F> DirtyList<F> {
     }
 
     fn put(&self, shard: &mut Shard<F>, since: Duration, entry: Entry<F>) -> Key {
-        let ticket = self.next.fetch_add(1, Relaxed);
-        let key = Key { since, ticket };
+        let seq = self.next.fetch_add(1, Relaxed);
+        let key = Key { since, seq };
         shard.0.insert(key, entry);
         key
     }
@@ -128,7 +128,7 @@ impl<F> DirtyList<F> {
     }
 
     /// Every file that joins from now on has this sequence number or a higher one.
-    pub(crate) fn next_ticket(&self) -> u64 {
+    pub(crate) fn next_seq(&self) -> u64 {
         self.next.load(Relaxed)
     }
 
@@ -148,7 +148,7 @@ impl<F> DirtyList<F> {
             if key.since > since || keys.len() == max {
                 break;
             }
-            if entry.turn != Turn::Now && key.ticket < bound {
+            if entry.turn != Turn::Now && key.seq < bound {
                 keys.push((entry.order, *key));
             }
         }

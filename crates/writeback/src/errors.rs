@@ -76,12 +76,12 @@ impl<E: Clone> Errors<E> {
     }
 
     /// The same; of two threads that come with one `seen`, one is reported.
-    pub(crate) fn tell(&self, seen: &AtomicU64) -> Option<E> {
+    pub(crate) fn report(&self, seen: &AtomicU64) -> Option<E> {
         let before = seen.load(Relaxed);
         let mut now = before;
         let error = self.since(&mut now);
-        let is_told = seen.compare_exchange(before, now, Relaxed, Relaxed);
-        error.filter(|_| is_told.is_ok())
+        let is_reported = seen.compare_exchange(before, now, Relaxed, Relaxed);
+        error.filter(|_| is_reported.is_ok())
     }
 }
 

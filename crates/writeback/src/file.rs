@@ -108,9 +108,9 @@ impl<E: MappingError> File<E> {
         let counted = state.pages.dirty.div_ceil(PAGE_SIZE);
         let gate = &self.shared.gate;
         if counted > state.counted {
-            let (mut nobody, now) = (Task::default(), gate.now());
-            gate.bdi.dirtied(&mut nobody, counted - state.counted, now);
-            gate.bdi.exited(&mut nobody, now);
+            let (mut no_user, now) = (Task::default(), gate.now());
+            gate.bdi.dirtied(&mut no_user, counted - state.counted, now);
+            gate.bdi.exited(&mut no_user, now);
         } else if counted < state.counted {
             gate.bdi.cleaned(state.counted - counted, gate.now());
             gate.limits

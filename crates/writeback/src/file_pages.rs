@@ -122,7 +122,7 @@ impl<E: MappingError> FilePages<E> {
             data,
             old_size,
         };
-        self.0.write(writer, write, Manner::Tell)
+        self.0.write(writer, write, Manner::Report)
     }
 
     /// Writes what is dirty in the range of bytes when the call begins, and waits for what is
@@ -161,7 +161,7 @@ impl<E: MappingError> FilePages<E> {
     /// As those two; after an error of its own attempt, `seen` is up to date as well.
     pub fn sync(&self, range: Range<u64>, seen: &AtomicU64) -> Result<(), Error<E>> {
         let flushed = self.flush(range);
-        let earlier = self.0.errors.tell(seen);
+        let earlier = self.0.errors.report(seen);
         flushed?;
         earlier.map_or(Ok(()), Err)
     }

@@ -191,8 +191,8 @@ impl<E: MappingError> File<E> {
             slices.extend(run.iter().map(Piece::data));
             add(&self.shared.counters.write_requests, 1);
             let gate = &self.shared.gate;
-            let told = || gate.bdi.progressed(gate.now());
-            match mapping.write_run_telling(start, &slices, &told) {
+            let reported = || gate.bdi.progressed(gate.now());
+            match mapping.write_run_reporting(start, &slices, &reported) {
                 Ok(()) => {
                     add(&self.shared.counters.written, len);
                     pass.written += len;
@@ -201,15 +201,15 @@ impl<E: MappingError> File<E> {
                 Err(error) => {
                     let error = Arc::new(error);
                     self.failed(run, pages, pass.is_last);
-                    let told = Error::Mapping(Arc::clone(&error));
+                    let reported = Error::Mapping(Arc::clone(&error));
                     if pass.is_last {
-                        self.errors.give_up(told);
+                        self.errors.give_up(reported);
                         let losses = &self.shared.losses;
                         losses.record(Error::Mapping(Arc::clone(&error)));
                         let first = lost.as_ref().map_or(start, |lost| lost.start);
                         lost = Some(first..start.saturating_add(len));
                     } else {
-                        self.errors.record(told);
+                        self.errors.record(reported);
                     }
                     pass.failed.get_or_insert(error);
                 }

@@ -85,7 +85,7 @@ impl<E: MappingError> Cache<E> {
         goes_on: impl Fn() -> bool,
         rest: &mut Option<Chosen<'a, File<E>>>,
     ) -> Pass<E> {
-        let bound = self.dirty.next_ticket();
+        let bound = self.dirty.next_seq();
         let mut pass = Pass {
             written: 0,
             has_more: false,

@@ -121,7 +121,7 @@
 //! extents, sizes or reservations: those are the owner's; so are inodes of which only times
 //! changed. Files are ordered by what their owner says of their place, not by their first block.
 //! A run is the unit of completion: of a run of 8 MiB is known before its end that the device
-//! works on it ([`Mapping::write_run_telling`]), not how much of it is written. Real timers: each
+//! works on it ([`Mapping::write_run_reporting`]), not how much of it is written. Real timers: each
 //! writer that sleeps has one of its own, where one for all due within 4 ms would wake fewer
 //! times.
 
@@ -250,20 +250,20 @@ pub trait Mapping: Send + Sync {
     /// Any; the whole run counts as not written.
     fn write_run(&self, offset: u64, run: &[&[u8]]) -> Result<(), Self::Error>;
 
-    /// The same, and calls `told` whenever some more of the run is on the device, best every 1 MiB:
-    /// a device counts as stalled when neither that nor the end of a run is heard of for
+    /// The same, and calls `reported` whenever some more of the run is on the device, best every
+    /// 1 MiB: a device counts as stalled when neither that nor the end of a run is heard of for
     /// `wb_stall_ms`. The cache calls this one.
     ///
     /// # Errors
     ///
     /// As [`Mapping::write_run`].
-    fn write_run_telling(
+    fn write_run_reporting(
         &self,
         offset: u64,
         run: &[&[u8]],
-        told: &dyn Fn(),
+        reported: &dyn Fn(),
     ) -> Result<(), Self::Error> {
-        let _ = told;
+        let _ = reported;
         self.write_run(offset, run)
     }
 

@@ -124,7 +124,7 @@ impl<E: MappingError> Cache<E> {
             if self.flushers.kick() {
                 trace::queue(&self.gate, Reason::Vmscan);
             }
-            if self.flush_any(self.dirty.next_ticket()).is_none() {
+            if self.flush_any(self.dirty.next_seq()).is_none() {
                 // Others are writing whatever there is.
                 std::thread::yield_now();
             }

@@ -45,7 +45,7 @@ impl<E: MappingError> File<E> {
         let mut done = 0;
         let mut waits = match manner {
             Manner::Sleep => None,
-            Manner::Tell => self.shared.go_on(writer)?,
+            Manner::Report => self.shared.go_on(writer)?,
         };
         while done < data.len() && waits.is_none() {
             let rest = Write {

@@ -20,11 +20,11 @@
 //!
 //! ```text
 //!            background    freerun     setpoint      limit
-//!  dirty ───────┼─────────────┼────────────┼────────────┼──▶       limit 20 %, background 10 %
-//!    nothing    │  flushers   │  writers are paced:     │          freerun = (limit + background) / 2
-//!   is written  │   write     │  Σ rates ≈ bandwidth    │ no more  setpoint = (limit + freerun) / 2
+//!  dirty ───────┼─────────────┼────────────┼────────────┼──▶   limit 20 %, background 10 %
+//!    nothing    │  flushers   │  writers are paced:     │      freerun = (limit + background) / 2
+//!   is written  │   write     │  Σ rates ≈ bandwidth    │none  setpoint = (limit + freerun) / 2
 //!
-//!  d dirty / dt  =  Σ what writers dirty  −  what the device writes      held at 0, at the setpoint
+//!  d dirty / dt  =  Σ what writers dirty  −  what the device writes   held at 0
 //!  pause         =  pages dirtied / the writer's rate  −  time it was idle since its last pause
 //! ```
 //! A device has the part of the limit that it had of all completions lately ([`Bdi::part_of`]), so

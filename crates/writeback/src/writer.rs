@@ -50,7 +50,7 @@ pub struct Writer {
 pub(crate) struct Known {
     gate: Weak<Gate>,
     pub(crate) task: Task,
-    pub(crate) told: Option<Told>,
+    pub(crate) reported: Option<Outcome>,
     /// When its last throttling ended; zero: there was none.
     pub(crate) went_on: Duration,
     /// Why a write was let off without its pause, and how much the cache had written then: its
@@ -69,7 +69,7 @@ pub(crate) enum Owed {
 
 /// A pause that the caller was asked to make.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Told {
+pub(crate) struct Outcome {
     pub(crate) until: Duration,
     /// After it the policy wants to hear from the writer, before this writes on.
     pub(crate) resumes: bool,
@@ -129,7 +129,7 @@ impl Writer {
             self.known.push(Known {
                 gate: Arc::downgrade(gate),
                 task: Task::new(self.class, self.cpu),
-                told: None,
+                reported: None,
                 went_on: Duration::ZERO,
                 owed: None,
             });

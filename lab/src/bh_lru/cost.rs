@@ -76,7 +76,7 @@ impl Counted {
             "slot_writes": each(self.slot_writes, self.lookups),
             "slow_lookups": each(self.misses(), self.operations),
             "install_bytes": each(self.bytes_copied, self.installs),
-            "parked": self.held,
+            "held_by_lru": self.held,
             "invalidations": self.invalidations,
         })
     }

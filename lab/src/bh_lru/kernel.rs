@@ -75,13 +75,13 @@ fn run(setting: &Setting) -> Result<Value, Failure> {
     };
     let mut results = Map::new();
     for case in &CASES {
-        let told = match trace(case, files) {
-            Ok(phases) => beside(setting, &phases)?,
+        let reported = match trace(case, files) {
+            Ok(phases) => next_to(setting, &phases)?,
             // Without the first there is none; this kernel may have no quota.
             Err(why) if results.is_empty() => return Err(Failure::NotRun(why)),
             Err(why) => json!({ "not_run": why }),
         };
-        results.insert(case.name.to_owned(), told);
+        results.insert(case.name.to_owned(), reported);
     }
     summarize(&mut results);
     Ok(Value::Object(results))
@@ -107,13 +107,13 @@ fn summarize(results: &mut Map<String, Value>) {
             cost = cost.max(number(DEFAULT, "cost_ns") / number(MAINLINE, "cost_ns"));
         }
     }
-    let told = json!({
+    let reported = json!({
         "alike_least": round(alike),
         "explained_least": round(explained),
         "hits_ratio": { "least": round(least), "most": round(most) },
         "cost_to_mainline_most": round(cost),
     });
-    results.insert("worst".to_owned(), told);
+    results.insert("worst".to_owned(), reported);
 }
 
 /// Runs the three phases on the kernel's ext4, in a thread on one processor; the lookups of each.
@@ -231,7 +231,7 @@ fn phases(events: &[Event]) -> Vec<Phase> {
 }
 
 /// Every design's figures compared with the kernel's, phase by phase.
-fn beside(setting: &Setting, phases: &[Phase]) -> Result<Value, Failure> {
+fn next_to(setting: &Setting, phases: &[Phase]) -> Result<Value, Failure> {
     let mut results = Map::new();
     let mut kernel = Map::new();
     for (name, phase) in PHASES.into_iter().zip(phases) {
@@ -310,10 +310,10 @@ fn replay(policy: &str, phases: &[Phase]) -> Result<Value, Failure> {
         }
         let operations = phase.operations.len() as u64;
         let counted = Counted::between(operations, &before, &lrus.stats());
-        let mut told = counted.json();
-        told["hits"] = json!(round(counted.hits as f64 / operations.max(1) as f64));
-        told["as_the_kernel"] = json!(round(alike as f64 / f64::from(all.max(1))));
-        results.insert(name.to_owned(), told);
+        let mut reported = counted.json();
+        reported["hits"] = json!(round(counted.hits as f64 / operations.max(1) as f64));
+        reported["as_the_kernel"] = json!(round(alike as f64 / f64::from(all.max(1))));
+        results.insert(name.to_owned(), reported);
     }
     let of = Counted::between(1, &Stats::default(), &lrus.stats());
     results.insert("all_lookups".to_owned(), json!(of.lookups));

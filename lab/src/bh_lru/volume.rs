@@ -134,11 +134,11 @@ fn fill(fs: &Volume, dir: &OpenInode, files: u64) -> Result<(), Failure> {
 
 /// An ACL as system calls carry it: version 2, then tag, permissions and id of each entry.
 pub fn large_acl() -> Vec<u8> {
-    const NOBODY: u32 = u32::MAX;
+    const NO_USER: u32 = u32::MAX;
     let named = (0..ACL_ENTRIES).map(|id| (0x02, 2000 + id));
-    let mut entries = vec![(0x01, NOBODY)];
+    let mut entries = vec![(0x01, NO_USER)];
     entries.extend(named);
-    entries.extend([(0x04, NOBODY), (0x10, NOBODY), (0x20, NOBODY)]);
+    entries.extend([(0x04, NO_USER), (0x10, NO_USER), (0x20, NO_USER)]);
     let mut bytes = 2u32.to_le_bytes().to_vec();
     for (tag, id) in entries {
         bytes.extend_from_slice(&u16::to_le_bytes(tag));

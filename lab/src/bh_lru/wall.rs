@@ -101,16 +101,16 @@ fn run(setting: &Setting) -> Result<Value, Failure> {
             }
         }
         for (policy, of) in setting.policies.iter().zip(&times) {
-            let told = results.entry(policy.clone()).or_insert_with(|| json!({}));
-            told[cell.name] = tell(of, &times[0]);
+            let reported = results.entry(policy.clone()).or_insert_with(|| json!({}));
+            reported[cell.name] = report(of, &times[0]);
         }
     }
     Ok(Value::Object(results))
 }
 
 /// The times of one policy compared with those of the first.
-fn tell(times: &[[f64; 3]], first: &[[f64; 3]]) -> Value {
-    let mut told = Map::new();
+fn report(times: &[[f64; 3]], first: &[[f64; 3]]) -> Value {
+    let mut reported = Map::new();
     for (at, phase) in PHASES.into_iter().enumerate() {
         let of = |times: &[[f64; 3]]| times.iter().map(|time| time[at]).collect::<Vec<_>>();
         let (this, reference) = (of(times), of(first));
@@ -120,7 +120,7 @@ fn tell(times: &[[f64; 3]], first: &[[f64; 3]]) -> Value {
             let difference = this.against(&reference).to_string();
             difference.lines().map(str::to_owned).collect::<Vec<_>>()
         });
-        told.insert(
+        reported.insert(
             phase.to_owned(),
             json!({
                 "samples": this.iter().map(|time| round(*time)).collect::<Vec<_>>(),
@@ -130,5 +130,5 @@ fn tell(times: &[[f64; 3]], first: &[[f64; 3]]) -> Value {
             }),
         );
     }
-    Value::Object(told)
+    Value::Object(reported)
 }

@@ -219,11 +219,11 @@ struct Task {
 impl Task {
     fn spawn<'scope>(scope: &'scope Scope<'scope, '_>, bench: &'scope Bench) -> Self {
         let (turns, asked) = channel::<Turn>();
-        let (tell, done) = channel();
+        let (report, done) = channel();
         scope.spawn(move || {
             // Until the task, or who waits for it, is gone.
             for turn in asked {
-                if tell.send(bench.operation(turn)).is_err() {
+                if report.send(bench.operation(turn)).is_err() {
                     break;
                 }
             }

@@ -53,7 +53,7 @@ fn run(setting: &Setting) -> Result<Value, Failure> {
             (policy.clone(), Tally { runs })
         })
         .collect();
-    let mut results = tally::tell(&tallies);
+    let mut results = tally::report(&tallies);
     results.insert("shares".to_owned(), shares::run(setting)?);
     Ok(Value::Object(results))
 }

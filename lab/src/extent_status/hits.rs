@@ -85,11 +85,11 @@ fn run(setting: &Setting) -> Result<Value, Failure> {
         .collect();
     let done = jobs::all(&runs, |(policy, cell)| once(setting, policy, *cell))?;
     let mut results = Map::new();
-    for ((policy, cell), told) in runs.iter().zip(done) {
+    for ((policy, cell), reported) in runs.iter().zip(done) {
         let of = results
             .entry((*policy).clone())
             .or_insert_with(|| json!({}));
-        of[cell.kind][cell.name()] = told;
+        of[cell.kind][cell.name()] = reported;
     }
     if let (Some(ours), Some(mainline)) =
         (results.get(policy::DEFAULT), results.get(policy::MAINLINE))

@@ -53,13 +53,13 @@ struct Work {
 fn run(setting: &Setting) -> Result<Value, Failure> {
     let recorded = recorded().map_err(Failure::Run)?;
     let mut results = Map::new();
-    results.insert("recorded".to_owned(), beside(setting, &recorded)?);
+    results.insert("recorded".to_owned(), next_to(setting, &recorded)?);
     let live = match live(setting) {
         Ok((steps, end)) => {
             if setting.value("store") == "yes" {
                 store(&steps).map_err(Failure::Run)?;
             }
-            let mut live = beside(setting, &steps)?;
+            let mut live = next_to(setting, &steps)?;
             live["kernel"]["at_the_end"] = end;
             live
         }
@@ -82,29 +82,29 @@ fn store(all: &[Step]) -> Result<(), String> {
 }
 
 /// Every design's figures compared with those of the kernel.
-fn beside(setting: &Setting, steps: &[Step]) -> Result<Value, Failure> {
+fn next_to(setting: &Setting, steps: &[Step]) -> Result<Value, Failure> {
     let kernel = Figures::of_kernel(steps);
     let mut results = Map::new();
     for name in &setting.policies {
         let design = policy::parse(name).map_err(Failure::Usage)?;
         let (figures, [extents, reclaimable, files]) = replay::run(design, steps);
-        let mut told = figures.tell();
-        told["as_the_kernel"] = figures.beside(&kernel);
-        told["at_the_end"] = json!({
+        let mut reported = figures.report();
+        reported["as_the_kernel"] = figures.next_to(&kernel);
+        reported["at_the_end"] = json!({
             "extents": extents, "reclaimable": reclaimable, "inodes": files,
         });
-        results.insert(name.clone(), told);
+        results.insert(name.clone(), reported);
     }
-    let mut told = kernel.tell();
+    let mut reported = kernel.report();
     let (mut skipped, mut retried) = (0, 0);
     for step in steps {
         if let Step::Shrink(call) = step {
             (skipped, retried) = (skipped + call.skipped, retried + call.retried);
         }
     }
-    told["skipped"] = json!(skipped);
-    told["retried"] = json!(retried);
-    results.insert("kernel".to_owned(), told);
+    reported["skipped"] = json!(skipped);
+    reported["retried"] = json!(retried);
+    results.insert("kernel".to_owned(), reported);
     Ok(Value::Object(results))
 }
 

@@ -61,13 +61,13 @@ fn run(setting: &Setting) -> Result<Value, Failure> {
     let mut results = Map::new();
     let reference = Summary::of(&rates[0]);
     for ((policy, rate), volume) in setting.policies.iter().zip(&rates).zip(&volumes) {
-        let told = tell(rate, &rates[0], reference.as_ref(), volume);
-        results.insert(policy.clone(), told);
+        let reported = report(rate, &rates[0], reference.as_ref(), volume);
+        results.insert(policy.clone(), reported);
     }
     Ok(Value::Object(results))
 }
 
-fn tell(rates: &[f64], first: &[f64], reference: Option<&Summary>, volume: &Volume) -> Value {
+fn report(rates: &[f64], first: &[f64], reference: Option<&Summary>, volume: &Volume) -> Value {
     let summary = Summary::of(rates);
     let said = summary.zip(reference).map(|(this, reference)| {
         let difference = this.against(reference).to_string();

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use uext4_extent_status::{BATCH, Extent, Room, Scan, Status, Tree};
+use uext4_extent_status::{BATCH, Extent, ExtentStatusCache, Scan, Status, Tree};
 use uext4_lab_policies::extent_status::Policy;
 use uext4_ondisk::{Lblk, Pblk};
 
@@ -58,7 +58,7 @@ struct File {
 #[derive(Debug)]
 pub struct Machine {
     plan: Plan,
-    room: Arc<Room>,
+    room: Arc<ExtentStatusCache>,
     clock: Arc<AtomicU64>,
     files: Vec<File>,
     /// Dirty files, the one that is flushed next at the front.

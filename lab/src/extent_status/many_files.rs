@@ -47,23 +47,23 @@ fn run(setting: &Setting) -> Result<Value, Failure> {
     for (policy, runs) in runs(setting, &setting.policies, &shapes)? {
         tallies.push((policy, Tally { runs }));
     }
-    let mut results = tally::tell(&tallies);
+    let mut results = tally::report(&tallies);
     let mut growth = Map::new();
     let vanilla = [policy::VANILLA.to_owned()];
     for number in [FEWER, MORE] {
         let known = tallies.iter().find(|(policy, _)| *policy == vanilla[0]);
-        let told = match known {
-            Some((_, tally)) if number == files => tally.tell(),
+        let reported = match known {
+            Some((_, tally)) if number == files => tally.report(),
             _ => {
                 let shape = (setting.seed, number);
                 let runs = runs(setting, &vanilla, &[shape])?.into_iter();
                 Tally {
                     runs: runs.flat_map(|(_, runs)| runs).collect(),
                 }
-                .tell()
+                .report()
             }
         };
-        let inodes = told.pointer("/mean_of_a_call/inodes").cloned();
+        let inodes = reported.pointer("/mean_of_a_call/inodes").cloned();
         growth.insert(number.to_string(), json!({ "inodes": inodes }));
     }
     results.insert("growth".to_owned(), Value::Object(growth));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use uext4_extent_status::{Options, Room, StatsMode};
+use uext4_extent_status::{ExtentStatusCache, Options, StatsMode};
 use uext4_lab_policies::extent_status::{self as policies, Policy};
 
 /// The kernel before the patches.
@@ -39,7 +39,7 @@ pub fn accepts(policy: &str) -> Result<(), String> {
 }
 
 /// A subsystem that counts everything, on a clock that the caller moves, in nanoseconds.
-pub fn room(policy: Policy, merge: bool, clock: &Arc<AtomicU64>) -> Arc<Room> {
+pub fn room(policy: Policy, merge: bool, clock: &Arc<AtomicU64>) -> Arc<ExtentStatusCache> {
     let design = policies::Options {
         merge,
         shards: SHARDS,
@@ -49,7 +49,7 @@ pub fn room(policy: Policy, merge: bool, clock: &Arc<AtomicU64>) -> Arc<Room> {
         shrinker: Some(policy.shrinker(design)),
     };
     let clock = Arc::clone(clock);
-    Room::with_options(options, move || Duration::from_nanos(clock.load(Relaxed)))
+    ExtentStatusCache::with_options(options, move || Duration::from_nanos(clock.load(Relaxed)))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use uext4_extent_status::{Room, Tree};
+use uext4_extent_status::{ExtentStatusCache, Tree};
 use uext4_lab_policies::extent_status::Policy;
 use uext4_ondisk::Lblk;
 
@@ -69,7 +69,7 @@ impl Figures {
     }
 
     /// For the record.
-    pub fn tell(&self) -> Value {
+    pub fn report(&self) -> Value {
         let calls = self.shrunk.len().max(1) as f64;
         let shrunk: u64 = self.shrunk.iter().sum();
         let first = self.first.iter().filter_map(|at| self.shrunk.get(*at));
@@ -107,7 +107,7 @@ impl Figures {
     }
 
     /// How many of a hundred calls and lookups were as the kernel's.
-    pub fn beside(&self, kernel: &Self) -> Value {
+    pub fn next_to(&self, kernel: &Self) -> Value {
         fn same<T: PartialEq>(ours: &[T], theirs: &[T]) -> (usize, Value) {
             let same = ours.iter().zip(theirs).filter(|(a, b)| a == b).count();
             let all = ours.len().max(theirs.len());
@@ -127,7 +127,7 @@ impl Figures {
 
 /// Trees of one design, to which is done what was done to the kernel's.
 struct Replay {
-    room: Arc<Room>,
+    room: Arc<ExtentStatusCache>,
     trees: HashMap<u64, Tree>,
     figures: Figures,
 }

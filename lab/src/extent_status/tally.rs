@@ -62,7 +62,7 @@ impl Tally {
     }
 
     /// As the record reports it.
-    pub fn tell(&self) -> Value {
+    pub fn report(&self) -> Value {
         let calls = self.scans().count().max(1) as f64;
         let sum = |of: fn(&Scan) -> u64| self.scans().map(of).sum::<u64>() as f64;
         let (steps, freed) = (sum(Scan::steps), sum(|scan| scan.freed as u64));
@@ -118,11 +118,11 @@ pub fn at_most_more(tally: &Tally, reference: &Tally) -> Option<f64> {
 }
 
 /// Every policy's figures, and how they compare where the policies to compare are there.
-pub fn tell(tallies: &[(String, Tally)]) -> Map<String, Value> {
+pub fn report(tallies: &[(String, Tally)]) -> Map<String, Value> {
     use super::policy::{LRU, ROUND_ROBIN, VANILLA};
     let mut results: Map<String, Value> = tallies
         .iter()
-        .map(|(policy, tally)| (policy.clone(), tally.tell()))
+        .map(|(policy, tally)| (policy.clone(), tally.report()))
         .collect();
     let find = |name: &str| tallies.iter().find(|(policy, _)| policy == name);
     let mut compared = Map::new();

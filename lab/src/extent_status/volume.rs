@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use uext4_extent_status::{BATCH, Extent, Room, Status, Tree};
+use uext4_extent_status::{BATCH, Extent, ExtentStatusCache, Status, Tree};
 use uext4_lab_policies::extent_status::Policy;
 use uext4_ondisk::{Lblk, Pblk};
 
@@ -42,7 +42,7 @@ impl Shape {
 /// The files, of which nothing is known at first but what is delayed.
 #[derive(Debug)]
 pub struct Volume {
-    pub room: Arc<Room>,
+    pub room: Arc<ExtentStatusCache>,
     shape: Shape,
     trees: Vec<Tree>,
     /// More droppable extents than these are a shortage.

@@ -56,8 +56,9 @@ fn run(setting: &Setting) -> Result<Value, Failure> {
         }
         let reference = Summary::of(&rows[0].ops_per_second);
         for (name, row) in setting.policies.iter().zip(&rows) {
-            let told = row.tell(reference.as_ref());
-            results.entry(name.clone()).or_insert_with(|| json!({}))[writers.to_string()] = told;
+            let reported = row.report(reference.as_ref());
+            results.entry(name.clone()).or_insert_with(|| json!({}))[writers.to_string()] =
+                reported;
         }
     }
     Ok(Value::Object(results))
@@ -146,7 +147,7 @@ fn write(
 
 impl Row {
     /// All repeats, and how the speed compares with the first policy's.
-    fn tell(&self, reference: Option<&Summary>) -> Value {
+    fn report(&self, reference: Option<&Summary>) -> Value {
         let summary = Summary::of(&self.ops_per_second);
         let said = summary.zip(reference).map(|(this, reference)| {
             let difference = this.against(reference).to_string();

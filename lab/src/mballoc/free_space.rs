@@ -86,14 +86,14 @@ mod tests {
 
     #[test]
     fn runs_are_sorted_into_their_rows() {
-        let told = summary(&[(0, 1), (5, 3), (10, 1024), (2000, 2)], 10_000, 4096);
-        assert_eq!(told["min_kb"], 4);
-        assert_eq!(told["max_kb"], 4096);
-        assert_eq!(told["avg_kb"], 1030.0);
-        assert_eq!(told["median_kb"], 12);
-        assert_eq!(told["share_of_runs_below_64k"], 0.75);
-        let rows: Vec<_> = told["histogram"].as_object().unwrap().keys().collect();
+        let reported = summary(&[(0, 1), (5, 3), (10, 1024), (2000, 2)], 10_000, 4096);
+        assert_eq!(reported["min_kb"], 4);
+        assert_eq!(reported["max_kb"], 4096);
+        assert_eq!(reported["avg_kb"], 1030.0);
+        assert_eq!(reported["median_kb"], 12);
+        assert_eq!(reported["share_of_runs_below_64k"], 0.75);
+        let rows: Vec<_> = reported["histogram"].as_object().unwrap().keys().collect();
         assert_eq!(rows, ["00 4K...8K-", "01 8K...16K-", "10 4M...8M-"]);
-        assert_eq!(told["histogram"]["01 8K...16K-"][0], 2);
+        assert_eq!(reported["histogram"]["01 8K...16K-"][0], 2);
     }
 }

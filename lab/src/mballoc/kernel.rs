@@ -4,7 +4,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::experiment::{Experiment, Failure, Measure, Scale, Setting};
-use crate::mballoc::beside::{Kernel, Ours, Subject};
+use crate::mballoc::comparison::{Kernel, Ours, Subject};
 use crate::mballoc::free_space::{self, share};
 use crate::mballoc::policy;
 use crate::mballoc::small_steps::{STEPS, Sizes, Steps};
@@ -65,11 +65,11 @@ fn run(setting: &Setting) -> Result<Value, Failure> {
     }
     results.insert("library".to_owned(), on(&ours)?);
     drop(ours);
-    let told = match &kernel {
+    let reported = match &kernel {
         Ok(kernel) => on(kernel)?,
         Err(why) => json!({ "not_run": why }),
     };
-    results.insert("kernel".to_owned(), told);
+    results.insert("kernel".to_owned(), reported);
     Ok(Value::Object(results))
 }
 
@@ -112,7 +112,7 @@ fn steps(on: &dyn Subject, tree: &Tree, sizes: Sizes, seed: u64) -> Result<Value
                     "extents_max": layout.extents.iter().max(),
                 },
                 "free": free_space::summary(&layout.free, blocks, BLOCK_BYTES),
-                "allocator": after.since(&before).tell(),
+                "allocator": after.since(&before).report(),
             }),
         );
         if made.is_removed {

@@ -127,7 +127,7 @@ pub fn counters(before: &Counted, after: &Counted) -> Value {
         .into_iter()
         .zip(named(before).0)
         .map(|((name, after), (_, before))| (name, after - before));
-    tell(differences.chain(largest))
+    report(differences.chain(largest))
 }
 
 /// What several allocators did.
@@ -142,10 +142,10 @@ pub fn sum(all: &[Counted]) -> Value {
         let maxima = largest.iter_mut().zip(this_largest);
         maxima.for_each(|(most, one)| most.1 = most.1.max(one.1));
     }
-    tell(adding.into_iter().chain(largest))
+    report(adding.into_iter().chain(largest))
 }
 
-fn tell(counters: impl Iterator<Item = (&'static str, u64)>) -> Value {
+fn report(counters: impl Iterator<Item = (&'static str, u64)>) -> Value {
     counters
         .map(|(name, value)| (name.to_owned(), Value::from(value)))
         .collect::<serde_json::Map<_, _>>()

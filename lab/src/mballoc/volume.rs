@@ -206,8 +206,8 @@ impl Volume {
     pub fn available(&self) -> u64 {
         let kept = self.geometry.blocks_count * RESERVED_PERCENT / 100;
         // A block of extent tree for every 64 of data is more than is ever needed.
-        let promised = self.dirty_blocks + self.dirty_blocks / 64;
-        (self.bitmaps.free_blocks_in_all()).saturating_sub(kept + promised)
+        let reserved = self.dirty_blocks + self.dirty_blocks / 64;
+        (self.bitmaps.free_blocks_in_all()).saturating_sub(kept + reserved)
     }
 
     /// The blocks of a range, by which the file has grown, or `None` if there is no space for them.

@@ -188,7 +188,7 @@ impl Work {
     fn kernel(&self, mut mounted: Mounted) -> Result<Value, Failure> {
         let done = self.all_of(&Directory::new(mounted.path()))?;
         mounted.unmount().map_err(Failure::Run)?;
-        self.told(&mounted.image(), &done)
+        self.reported(&mounted.image(), &done)
     }
 
     /// The library on a file in memory, with these indexes of shared blocks.
@@ -213,11 +213,11 @@ impl Work {
         let library = Library::open(Arc::new(open()?), &options).map_err(failed)?;
         let done = self.all_of(&library)?;
         library.close().map_err(failed)?;
-        self.told(&image, &done)
+        self.reported(&image, &done)
     }
 
     /// What the image holds, which nothing writes to any more.
-    fn told(&self, image: &Path, done: &Done) -> Result<Value, Failure> {
+    fn reported(&self, image: &Path, done: &Done) -> Result<Value, Failure> {
         let device = Arc::new(FileDevice::open(image, Access::ReadOnly).map_err(failed)?);
         let fs = Image::open(Arc::clone(&device) as _, &OpenOptions::default()).map_err(failed)?;
         let mut users: BTreeMap<Pblk, u32> = BTreeMap::new();

@@ -102,7 +102,7 @@ fn run(setting: &Setting) -> Result<Value, Failure> {
             let at = setting.policies.iter().position(|p| p == policy)?;
             Some(&rates[at][..])
         };
-        for (mount, (rate, told)) in mounts.into_iter().zip(rates.iter().zip(&mut results)) {
+        for (mount, (rate, reported)) in mounts.into_iter().zip(rates.iter().zip(&mut results)) {
             let (sharing, wrong) = mount.judge()?;
             all_wrong += wrong;
             let value = json!({
@@ -114,7 +114,7 @@ fn run(setting: &Setting) -> Result<Value, Failure> {
                 "to_mb1": compared(rate, of(MB1)),
                 "sharing": sharing,
             });
-            told.insert(cell_name(cell), value);
+            reported.insert(cell_name(cell), value);
         }
     }
     let policies = setting.policies.iter().cloned();

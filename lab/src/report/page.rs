@@ -6,14 +6,14 @@
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use serde_json::Value;
 
-use crate::claim::{Claim, Room};
+use crate::claim::{Claim, ExtentStatusCache};
 use crate::experiment::Failure;
 use crate::judge::Outcome;
 use crate::machine;
 use crate::record::{FORMAT, Folder, Record};
 
 use super::thread;
-use super::verdicts::{Judged, ROOMS, WORDS, judge_all};
+use super::verdicts::{CACHES, Judged, WORDS, judge_all};
 
 const STYLE: &str = include_str!("style.css");
 const BIAS: &str = include_str!("../../BIAS.md");
@@ -71,7 +71,7 @@ pub fn page(source: &Source<'_>) -> Result<String, Failure> {
                 main {
                     (verdicts(&tried))
                     (kernel(&tried))
-                    @for (room, name) in ROOMS {
+                    @for (room, name) in CACHES {
                         (thread::section(&tried, room, name)?)
                     }
                     (machine_section(machine.as_ref()))
@@ -128,7 +128,7 @@ fn contents() -> Markup {
             ul {
                 li { a href="#verdicts" { "Verdicts" } }
                 li { a href="#kernel" { "The real kernel" } }
-                @for (room, name) in ROOMS {
+                @for (room, name) in CACHES {
                     li { a href={ "#" (room.id()) } { (name) } }
                 }
                 li { a href="#machine" { "The machine" } }
@@ -144,7 +144,7 @@ fn verdicts(tried: &[Tried<'_>]) -> Markup {
     let gates = || tried.iter().flat_map(|one| &one.gates);
     let is_used = |word: &str| gates().any(|one| one.verdict.word(one.gate) == word);
     let words: Vec<&str> = WORDS.into_iter().filter(|word| is_used(word)).collect();
-    let count = |room: Room, word: &str| {
+    let count = |room: ExtentStatusCache, word: &str| {
         let is_it = |one: &&Judged| one.claim.room == room && one.verdict.word(one.gate) == word;
         gates().filter(is_it).count()
     };
@@ -165,7 +165,7 @@ fn verdicts(tried: &[Tried<'_>]) -> Markup {
                         @for word in &words { th.n { (word) } }
                     } }
                     tbody {
-                        @for (room, name) in ROOMS {
+                        @for (room, name) in CACHES {
                             tr {
                                 th { a href={ "#" (room.id()) } { (name) } }
                                 @for word in &words { td.n { (count(room, word)) } }
@@ -182,11 +182,11 @@ fn verdicts(tried: &[Tried<'_>]) -> Markup {
 
 /// What is held against the running kernel, on one screen: whether "beats mainline" is true.
 fn kernel(tried: &[Tried<'_>]) -> Markup {
-    let beside: Vec<&Tried> = tried
+    let next_to: Vec<&Tried> = tried
         .iter()
-        .filter(|one| one.claim.is_beside_kernel)
+        .filter(|one| one.claim.is_compared_with_kernel)
         .collect();
-    let gates = || beside.iter().flat_map(|one| &one.gates);
+    let gates = || next_to.iter().flat_map(|one| &one.gates);
     let count =
         |is_it: fn(Outcome) -> bool| gates().filter(|one| is_it(one.verdict.outcome)).count();
     let met = count(|outcome| outcome == Outcome::Met);
@@ -201,7 +201,7 @@ fn kernel(tried: &[Tried<'_>]) -> Markup {
                 @if run == 0 { " Nothing is known of the kernel from this record." }
             }
             ul {
-                @for one in &beside {
+                @for one in &next_to {
                     li {
                         a href={ "#" (one.claim.name) } { (one.claim.name) } ": " (one.claim.title)
                         @if let Some(why) = &one.missing { " (not run: " (why) ")" }

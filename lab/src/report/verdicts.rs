@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use crate::claim::{Claim, Gate, Room};
+use crate::claim::{Claim, ExtentStatusCache, Gate};
 use crate::experiment::Failure;
 use crate::judge::{Outcome, Verdict, judge};
 use crate::machine::noise_floor;
@@ -23,12 +23,12 @@ pub const WORDS: [&str; 8] = [
     "no figure",
 ];
 /// The rows, in order.
-pub const ROOMS: [(Room, &str); 5] = [
-    (Room::ExtentStatus, "extent status"),
-    (Room::BhLru, "buffer-head LRU"),
-    (Room::Mballoc, "block allocator"),
-    (Room::Mbcache, "attribute block cache"),
-    (Room::Writeback, "dirty throttling"),
+pub const CACHES: [(ExtentStatusCache, &str); 5] = [
+    (ExtentStatusCache::ExtentStatus, "extent status"),
+    (ExtentStatusCache::BhLru, "buffer-head LRU"),
+    (ExtentStatusCache::Mballoc, "block allocator"),
+    (ExtentStatusCache::Mbcache, "attribute block cache"),
+    (ExtentStatusCache::Writeback, "dirty throttling"),
 ];
 
 /// One gate, judged by a record.
@@ -76,7 +76,7 @@ pub fn markdown(all: &[Judged<'_>], folder: &Folder) -> String {
     let words: Vec<&str> = WORDS.iter().copied().filter(|word| is_used(word)).collect();
     let mut out = format!("| subsystem | {} |\n", words.join(" | "));
     let _ = writeln!(out, "|---|{}", "--:|".repeat(words.len()));
-    for (room, name) in ROOMS {
+    for (room, name) in CACHES {
         let count = |word: &str| {
             let is_it =
                 |one: &&Judged| one.claim.room == room && one.verdict.word(one.gate) == word;
@@ -101,15 +101,35 @@ pub fn markdown(all: &[Judged<'_>], folder: &Folder) -> String {
             Some(_) => ", struck",
             None => "",
         };
-        let _ = writeln!(
-            out,
-            "- `{}`: {}: {figure} ({}{struck}): {}",
+        let item = format!(
+            "`{}`: {}: {figure} ({}{struck}): {}",
             one.claim.name,
             one.gate.what,
             text::bound(one.gate),
             one.verdict.word(one.gate),
         );
+        write_item(&mut out, &item);
     }
     let _ = writeln!(out, "\n[record: {}]", folder.name());
     out
+}
+
+/// Columns of a line of the list.
+const WIDTH: usize = 98;
+
+/// Writes an item of a list in Markdown, on as many lines as it takes.
+fn write_item(out: &mut String, item: &str) {
+    let mut column = 1;
+    out.push('-');
+    for word in item.split(' ') {
+        let len = word.chars().count();
+        if column + 1 + len > WIDTH {
+            out.push_str("\n ");
+            column = 1;
+        }
+        out.push(' ');
+        out.push_str(word);
+        column += 1 + len;
+    }
+    out.push('\n');
 }

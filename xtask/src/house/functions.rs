@@ -79,7 +79,7 @@ impl Counting<'_> {
         counts.tuple_parameters += usize::from(takes_tuple(function.signature));
         counts.bool_parameters += usize::from(function.is_public && inputs().any(is_bool));
         counts.private_errors +=
-            usize::from(!function.is_public && tells_errors(function.attributes));
+            usize::from(!function.is_public && reports_errors(function.attributes));
         counts.forwards += usize::from(forwards(function.body));
     }
 
@@ -96,7 +96,7 @@ fn is_bool(ty: &syn::Type) -> bool {
     matches!(ty, syn::Type::Path(path) if path.path.is_ident("bool"))
 }
 
-fn tells_errors(attributes: &[syn::Attribute]) -> bool {
+fn reports_errors(attributes: &[syn::Attribute]) -> bool {
     let docs = attributes.iter().filter(|a| a.path().is_ident("doc"));
     let mut texts = docs.filter_map(|doc| match &doc.meta.require_name_value().ok()?.value {
         syn::Expr::Lit(syn::ExprLit {

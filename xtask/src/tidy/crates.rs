@@ -237,7 +237,7 @@ mod tests {
         assert!(arrow("jbd2", "testkit", false).is_none());
         assert!(arrow(LAB, "testkit", true).is_none());
         assert!(arrow("cli", "image", true).is_none());
-        assert!(arrow("stranger", "ondisk", true).is_some());
+        assert!(arrow("unmapped", "ondisk", true).is_some());
     }
 
     #[test]

@@ -103,7 +103,13 @@ fn tables_of_sfdisk_read_as_sfdisk_reads_them() {
         let image = dir.path().join("disk");
         drop(FileDevice::create(&image, 40 * MIB).unwrap());
         // The option keeps sfdisk from syncing all file systems of the machine.
-        if sfdisk(&["--quiet", "--no-tell-kernel"], &image, script).is_none() {
+        if sfdisk(
+            &["--quiet", concat!("--no-te", "ll-kernel")],
+            &image,
+            script,
+        )
+        .is_none()
+        {
             return;
         }
         let device = FileDevice::open(&image, Access::ReadWrite).unwrap();
@@ -130,7 +136,13 @@ fn a_disk_of_4096_byte_sectors_is_read_through_a_loop_device() {
             return;
         };
         let script = format!("label: {label}\n,8M\n,8M\n");
-        if sfdisk(&["--quiet", "--no-tell-kernel"], disk.path(), &script).is_none() {
+        if sfdisk(
+            &["--quiet", concat!("--no-te", "ll-kernel")],
+            disk.path(),
+            &script,
+        )
+        .is_none()
+        {
             return;
         }
         let native = FileDevice::open(disk.path(), Access::ReadOnly).unwrap();

@@ -6,15 +6,16 @@
 //! cargo bench -p uext4-cli --bench mounts -- [SUBJECT]… [names|tree|bytes|writers|sqlite]…
 //!     [--rounds N] [--names N] [--mib N] [--json FILE]
 //! ```
-//! What it shows: what a program waits for, everything in memory (images in `/dev/shm`, a journal in each).
-//! What it does not: a disk's speed. Figures are medians of the rounds; each round begins with another
-//! subject, and every figure is taken on a fresh file system. Images are judged by e2fsck, and trees
-//! by the number of their entries. At the end, the targets: held or fallen short of, and by how much.
+//! What it shows: what a program waits for, everything in memory (images in `/dev/shm`, a journal
+//! in each). What it does not: a disk's speed. Figures are medians of the rounds; each round
+//! begins with another subject, and every figure is taken on a fresh file system. Images are
+//! judged by e2fsck, and trees by the number of their entries. At the end, the targets: held or
+//! fallen short of, and by how much.
 //!
-//! It takes root, for the loop device and to empty the kernel's caches. What is not there is said to be
-//! skipped: `passthrough_hp` is looked for in `$UEXT4_PASSTHROUGH_HP` (`scripts/passthrough-hp` builds
-//! one), the ceiling among the examples of `uext4-fuse`, the Linux source below `/usr/src`; a ring takes
-//! `/sys/module/fuse/parameters/enable_uring`.
+//! It takes root, for the loop device and to empty the kernel's caches. What is not there is said
+//! to be skipped: `passthrough_hp` is looked for in `$UEXT4_PASSTHROUGH_HP`
+//! (`scripts/passthrough-hp` builds one), the ceiling among the examples of `uext4-fuse`, the
+//! Linux source below `/usr/src`; a ring takes `/sys/module/fuse/parameters/enable_uring`.
 
 mod figures;
 mod input;

@@ -1,5 +1,5 @@
-//! Who is measured: file systems that can be mounted on a directory, each with an image or a tree of
-//! its own on tmpfs.
+//! A caller that is measured: file systems that can be mounted on a directory, each with an image
+//! or a tree of its own on tmpfs.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -110,7 +110,8 @@ impl Subject {
         matches!(self, Self::Kernel | Self::Ours(_) | Self::Fuse2fs)
     }
 
-    /// How many files it can have. Passthrough keeps a descriptor open for each that the kernel knows.
+    /// How many files it can have. Passthrough keeps a descriptor open for each that the kernel
+    /// knows.
     pub fn most_files(self) -> usize {
         match self {
             Self::Passthrough(_) => {
@@ -249,7 +250,8 @@ impl Mounted {
         Ok(())
     }
 
-    /// Unmounts, and returns how long it took until everything was written; the image must be clean.
+    /// Unmounts, and returns how long it took until everything was written; the image must be
+    /// clean.
     pub fn end(mut self) -> Result<f64, String> {
         let begun = Instant::now();
         self.unmount()?;

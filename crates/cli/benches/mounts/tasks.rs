@@ -16,19 +16,19 @@ use crate::subject::{Mounted, Subject, run};
 
 /// Of one read or write.
 const REQUEST: usize = 1 << 20;
-/// Who write at once, and what each writes.
+/// A caller that write at once, and what each writes.
 const WRITERS: usize = 100;
 const WRITERS_MIB: usize = 40;
 /// Of sqlite, one row each.
 const TRANSACTIONS: usize = 2000;
 
 /// Takes a figure: what it is of, its unit, and it.
-type Tell<'a> = &'a mut dyn FnMut(&str, Unit, f64);
+type Report<'a> = &'a mut dyn FnMut(&str, Unit, f64);
 
 #[derive(Debug)]
 pub struct Task {
     pub name: &'static str,
-    pub run: fn(Subject, &Asked, &Input, Tell<'_>) -> Result<(), String>,
+    pub run: fn(Subject, &Asked, &Input, Report<'_>) -> Result<(), String>,
 }
 
 pub const TASKS: &[Task] = &[
@@ -67,16 +67,16 @@ fn forget(what: &str) -> Result<(), String> {
 }
 
 /// Notes how much memory the daemon took, unmounts and has the image judged.
-fn ended(mounted: Mounted, tell: Tell<'_>) -> Result<f64, String> {
+fn ended(mounted: Mounted, report: Report<'_>) -> Result<f64, String> {
     if let Some(peak) = mounted.peak_mib() {
-        tell("most resident", Unit::Mib, peak);
+        report("most resident", Unit::Mib, peak);
     }
     mounted.end()
 }
 
 /// Files without contents in one directory, by one thread and by four.
-fn names(subject: Subject, asked: &Asked, _: &Input, tell: Tell<'_>) -> Result<(), String> {
-    // The same for everybody: fuse2fs takes the longer for each the more there are.
+fn names(subject: Subject, asked: &Asked, _: &Input, report: Report<'_>) -> Result<(), String> {
+    // The same for every user: fuse2fs takes the longer for each the more there are.
     let count = asked.names.min(subject.most_files());
     for threads in [1, 4] {
         let mounted = Mounted::new(subject)?;
@@ -86,7 +86,7 @@ fn names(subject: Subject, asked: &Asked, _: &Input, tell: Tell<'_>) -> Result<(
             let dir = File::open(&at).map_err(|error| error.to_string())?;
             let seconds = shared(&dir, count, threads, call)?;
             let what = format!("{what}, {threads} threads");
-            tell(&what, Unit::PerSecond, count as f64 / seconds);
+            report(&what, Unit::PerSecond, count as f64 / seconds);
             Ok::<_, String>(())
         };
         part("create", |dir, name, _| {
@@ -107,7 +107,7 @@ fn names(subject: Subject, asked: &Asked, _: &Input, tell: Tell<'_>) -> Result<(
         part("unlink", |dir, _, to| {
             unlinkat(dir, to, AtFlags::empty()).unwrap();
         })?;
-        ended(mounted, tell)?;
+        ended(mounted, report)?;
     }
     Ok(())
 }
@@ -132,14 +132,14 @@ fn shared(
 }
 
 /// Trees unpacked, looked through and removed.
-fn tree(subject: Subject, _: &Asked, input: &Input, tell: Tell<'_>) -> Result<(), String> {
+fn tree(subject: Subject, _: &Asked, input: &Input, report: Report<'_>) -> Result<(), String> {
     if let Some(tar) = &input.folders {
-        one_tree(subject, "folders", tar, tell)?;
+        one_tree(subject, "folders", tar, report)?;
     }
     // It would take a quarter of an hour.
     let is_fast = subject != Subject::Fuse2fs;
     match input.linux.as_ref().filter(|_| is_fast) {
-        Some(tar) if tar.entries < subject.most_files() => one_tree(subject, "Linux", tar, tell),
+        Some(tar) if tar.entries < subject.most_files() => one_tree(subject, "Linux", tar, report),
         Some(_) => {
             eprintln!("{}: Linux skipped, too many files", subject.name());
             Ok(())
@@ -148,14 +148,14 @@ fn tree(subject: Subject, _: &Asked, input: &Input, tell: Tell<'_>) -> Result<()
     }
 }
 
-fn one_tree(subject: Subject, name: &str, tar: &Tar, tell: Tell<'_>) -> Result<(), String> {
+fn one_tree(subject: Subject, name: &str, tar: &Tar, report: Report<'_>) -> Result<(), String> {
     let mounted = Mounted::new(subject)?;
     let top = mounted.point().join("top");
     fs::create_dir(&top).map_err(|error| error.to_string())?;
     let (at, from) = (top.to_str().unwrap(), tar.path.to_str().unwrap());
     let untar = seconds(|| run("tar", &["-xf", from, "-C", at]).map(drop))?;
     let sync = seconds(|| run("sync", &["-f", at]).map(drop))?;
-    tell(&format!("untar {name} + sync"), Unit::Seconds, untar + sync);
+    report(&format!("untar {name} + sync"), Unit::Seconds, untar + sync);
     let mut find = 0.0;
     for _ in 0..2 {
         let mut listed = String::new();
@@ -168,10 +168,10 @@ fn one_tree(subject: Subject, name: &str, tar: &Tar, tell: Tell<'_>) -> Result<(
             return Err(format!("{entries} entries instead of {}", tar.entries));
         }
     }
-    tell(&format!("find -ls {name}, warm"), Unit::Seconds, find);
+    report(&format!("find -ls {name}, warm"), Unit::Seconds, find);
     let rm = seconds(|| run("rm", &["-rf", at]).map(drop))?;
-    tell(&format!("rm -rf {name}"), Unit::Seconds, rm);
-    ended(mounted, tell)?;
+    report(&format!("rm -rf {name}"), Unit::Seconds, rm);
+    ended(mounted, report)?;
     // Until all is on the device, which sync(2) does not say on FUSE.
     let mounted = Mounted::new(subject)?;
     let at = mounted.point();
@@ -179,12 +179,12 @@ fn one_tree(subject: Subject, name: &str, tar: &Tar, tell: Tell<'_>) -> Result<(
     let untar = seconds(|| run("tar", &["-xf", from, "-C", at]).map(drop))?;
     let unmounted = mounted.end()?;
     let what = format!("untar {name} + unmount");
-    tell(&what, Unit::Seconds, untar + unmounted);
+    report(&what, Unit::Seconds, untar + unmounted);
     Ok(())
 }
 
 /// One file from end to end, with requests of 1 MiB.
-fn bytes(subject: Subject, asked: &Asked, _: &Input, tell: Tell<'_>) -> Result<(), String> {
+fn bytes(subject: Subject, asked: &Asked, _: &Input, report: Report<'_>) -> Result<(), String> {
     let mounted = Mounted::new(subject)?;
     // Its rate is the same with fewer.
     let mib = match subject {
@@ -194,10 +194,10 @@ fn bytes(subject: Subject, asked: &Asked, _: &Input, tell: Tell<'_>) -> Result<(
     let path = mounted.point().join("file");
     let mut file = File::create(&path).map_err(|error| error.to_string())?;
     let write = seconds(|| fill(&mut file, mib))?;
-    tell("sequential write", Unit::MibPerSecond, mib as f64 / write);
+    report("sequential write", Unit::MibPerSecond, mib as f64 / write);
     let sync = seconds(|| file.sync_all().map_err(|error| error.to_string()))?;
     let rate = mib as f64 / (write + sync);
-    tell("sequential write + fsync", Unit::MibPerSecond, rate);
+    report("sequential write + fsync", Unit::MibPerSecond, rate);
     drop(file);
     forget("1")?;
     let mut data = vec![0; REQUEST];
@@ -209,9 +209,9 @@ fn bytes(subject: Subject, asked: &Asked, _: &Input, tell: Tell<'_>) -> Result<(
         }
         Ok(())
     })?;
-    tell("sequential read", Unit::MibPerSecond, mib as f64 / read);
+    report("sequential read", Unit::MibPerSecond, mib as f64 / read);
     drop(file);
-    ended(mounted, tell).map(drop)
+    ended(mounted, report).map(drop)
 }
 
 fn fill(file: &mut File, mib: usize) -> Result<(), String> {
@@ -223,7 +223,7 @@ fn fill(file: &mut File, mib: usize) -> Result<(), String> {
 }
 
 /// Many files written at the same time.
-fn writers(subject: Subject, _: &Asked, _: &Input, tell: Tell<'_>) -> Result<(), String> {
+fn writers(subject: Subject, _: &Asked, _: &Input, report: Report<'_>) -> Result<(), String> {
     let mounted = Mounted::new(subject)?;
     let create = |number| File::create(mounted.point().join(format!("file-{number}")));
     let files: Result<Vec<File>, _> = (0..WRITERS).map(create).collect();
@@ -237,20 +237,20 @@ fn writers(subject: Subject, _: &Asked, _: &Input, tell: Tell<'_>) -> Result<(),
     };
     let mib = (WRITERS * WRITERS_MIB) as f64;
     let write = seconds(|| all(&|file| fill(file, WRITERS_MIB), &mut files))?;
-    tell("100 writers", Unit::MibPerSecond, mib / write);
+    report("100 writers", Unit::MibPerSecond, mib / write);
     let fsync = |file: &mut File| file.sync_all().map_err(|error| error.to_string());
     let sync = seconds(|| all(&fsync, &mut files))?;
-    tell(
+    report(
         "100 writers + fsync",
         Unit::MibPerSecond,
         mib / (write + sync),
     );
     drop(files);
-    ended(mounted, tell).map(drop)
+    ended(mounted, report).map(drop)
 }
 
 /// Transactions of one row, each durable before the next.
-fn sqlite(subject: Subject, _: &Asked, _: &Input, tell: Tell<'_>) -> Result<(), String> {
+fn sqlite(subject: Subject, _: &Asked, _: &Input, report: Report<'_>) -> Result<(), String> {
     for mode in ["delete", "wal"] {
         let mounted = Mounted::new(subject)?;
         let base = mounted.point().join(mode);
@@ -262,12 +262,12 @@ fn sqlite(subject: Subject, _: &Asked, _: &Input, tell: Tell<'_>) -> Result<(), 
         let script = format!("pragma synchronous=full;\n{}", insert.repeat(TRANSACTIONS));
         let took = seconds(|| database(&base, &script).map(drop))?;
         let what = format!("sqlite, {mode}");
-        tell(&what, Unit::PerSecond, TRANSACTIONS as f64 / took);
+        report(&what, Unit::PerSecond, TRANSACTIONS as f64 / took);
         let said = database(&base, "pragma integrity_check; select count(*) from t;")?;
         if said != format!("ok\n{TRANSACTIONS}\n") {
             return Err(format!("sqlite: {said}"));
         }
-        ended(mounted, tell)?;
+        ended(mounted, report)?;
     }
     Ok(())
 }

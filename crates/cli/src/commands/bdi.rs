@@ -9,7 +9,7 @@ use super::Output;
 use crate::failure::{Exit, Failure};
 use crate::json::Json;
 
-/// Tell what waits to be written
+/// Report what waits to be written
 ///
 /// The lines of Linux's /sys/kernel/debug/bdi/*/stats: pages in kB, rates in kB a second, and dirty
 /// files by the list they are in. With --json the same names and units. Nothing is written for it.

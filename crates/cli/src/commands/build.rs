@@ -22,13 +22,14 @@ use crate::show::{escaped, size_text, uuid_text};
 
 /// Make an image from a directory or a tar archive
 ///
-/// The image has the owners, modes, times, xattrs, ACLs, hard links, devices and holes of the source;
-/// the flags that lsattr shows are not copied, as with mke2fs and tar. The same source gives the same
-/// bytes: the UUID follows from the source unless -U states one, and the date is that of the newest
-/// file or SOURCE_DATE_EPOCH. Only modification times of a directory are stored, so that a copy of it
-/// gives the same bytes too. Archives may be compressed with gzip, zstd or xz. The image appears under
-/// its name when it is complete. An image in use is never replaced; another one that is not empty is
-/// replaced after a question on the terminal, or with --force.
+/// The image has the owners, modes, times, xattrs, ACLs, hard links, devices and holes of the
+/// source; the flags that lsattr shows are not copied, as with mke2fs and tar. The same source
+/// gives the same bytes: the UUID follows from the source unless -U states one, and the date is
+/// that of the newest file or SOURCE_DATE_EPOCH. Only modification times of a directory are
+/// stored, so that a copy of it gives the same bytes too. Archives may be compressed with gzip,
+/// zstd or xz. The image appears under its name when it is complete. An image in use is never
+/// replaced; another one that is not empty is replaced after a question on the terminal, or with
+/// --force.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   uext4 build ./rootfs -o root.img
@@ -225,7 +226,7 @@ fn failure_of(image: &Path, error: &Error, bad_path: Exit) -> Failure {
     }
 }
 
-/// Tells what was made.
+/// Reports what was made.
 ///
 /// # Errors
 /// Those of standard output.
@@ -262,7 +263,7 @@ fn warn(report: &Report) {
     }
 }
 
-/// Tells what was made, as one JSON object.
+/// Reports what was made, as one JSON object.
 ///
 /// # Errors
 /// Those of standard output.

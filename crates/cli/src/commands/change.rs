@@ -147,7 +147,8 @@ impl Target<'_> {
         open::resolve_rw(self.fs, path, last)
     }
 
-    /// Does something with the file of a path. One that was made for it goes away again if `f` fails.
+    /// Does something with the file of a path. One that was made for it goes away again if `f`
+    /// fails.
     ///
     /// # Errors
     /// Exit 1 if there is none, and what `f` says.

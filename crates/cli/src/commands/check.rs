@@ -15,9 +15,9 @@ use crate::show::escaped;
 
 /// Check structures, checksums, links, bitmaps and counts
 ///
-/// The image is not changed. Each issue is one line. Exit code 0 means clean, 4 damaged, 8 that the
-/// check could not be done. Inodes that wait to be deleted or truncated after a crash are reported as
-/// a note, not as damage.
+/// The image is not changed. Each issue is one line. Exit code 0 means clean, 4 damaged, 8 that
+/// the check could not be done. Inodes that wait to be deleted or truncated after a crash are
+/// reported as a note, not as damage.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   uext4 check disk.img && echo clean

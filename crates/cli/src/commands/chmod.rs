@@ -11,8 +11,8 @@ use crate::mode::{self, ModeChange};
 
 /// Change permissions
 ///
-/// MODE is octal, or symbolic as in chmod(1): u+x, go-w, a=rX,u+w. Symbolic links are followed; with
-/// -R, links below a directory are skipped.
+/// MODE is octal, or symbolic as in chmod(1): u+x, go-w, a=rX,u+w. Symbolic links are followed;
+/// with -R, links below a directory are skipped.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "Examples:
   uext4 chmod disk.img 4755 /bin/su

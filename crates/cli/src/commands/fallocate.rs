@@ -13,9 +13,9 @@ use crate::failure::Failure;
 
 /// Allocate, zero, punch, insert or collapse a range of a file
 ///
-/// Without an option, allocates blocks that read as zeroes, and extends the file if needed. The file
-/// is created if it does not exist. Ranges to insert or collapse must be whole blocks of the file
-/// system.
+/// Without an option, allocates blocks that read as zeroes, and extends the file if needed. The
+/// file is created if it does not exist. Ranges to insert or collapse must be whole blocks of the
+/// file system.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "Examples:
   uext4 fallocate -l 1G disk.img /swapfile

@@ -25,8 +25,8 @@ const WORST: usize = 10;
 
 /// Show how fragmented free space and files are
 ///
-/// Without PATH, prints a histogram of the runs of free blocks, and how many extents files have. With
-/// PATH, prints the extents of that file, or of every file below that directory.
+/// Without PATH, prints a histogram of the runs of free blocks, and how many extents files have.
+/// With PATH, prints the extents of that file, or of every file below that directory.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   uext4 frag disk.img

@@ -28,9 +28,9 @@ use crate::show::escaped;
 /// directly in it); otherwise DEST is the name of the copy. Existing files are not replaced without
 /// --overwrite.
 ///
-/// A file appears under its name when it is complete. After an interruption, the same command copies
-/// the rest: it accepts existing files that have the type, size and modification time of those in
-/// the image.
+/// A file appears under its name when it is complete. After an interruption, the same command
+/// copies the rest: it accepts existing files that have the type, size and modification time of
+/// those in the image.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   uext4 get disk.img /etc/fstab .

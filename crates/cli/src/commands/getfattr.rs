@@ -17,8 +17,8 @@ use crate::show::escaped;
 
 /// Show extended attributes
 ///
-/// Prints names, and with -d or -n values: text in quotes, other bytes as 0x and hexadecimal digits,
-/// as setfattr accepts them. Symbolic links are followed.
+/// Prints names, and with -d or -n values: text in quotes, other bytes as 0x and hexadecimal
+/// digits, as setfattr accepts them. Symbolic links are followed.
 #[derive(Args, Clone, Debug)]
 #[command(disable_help_flag = true, arg = long_help())]
 #[command(after_help = "Examples:

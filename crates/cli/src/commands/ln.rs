@@ -14,7 +14,8 @@ use crate::open;
 /// Make links
 ///
 /// Without -s, makes another name for the file TARGET; a symbolic link is linked itself. With -s,
-/// makes a symbolic link that holds TARGET as it is given. If PATH is a directory, the link is made in it.
+/// makes a symbolic link that holds TARGET as it is given. If PATH is a directory, the link is
+/// made in it.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "Examples:
   uext4 ln -s disk.img ../usr/lib/os-release /etc/os-release

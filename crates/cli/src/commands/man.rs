@@ -108,7 +108,8 @@ fn literal(title: &str, text: &str, out: &mut Output) -> io::Result<()> {
     writeln!(out, ".fi")
 }
 
-/// Text for roff: a backslash, a dash, and a dot or a quote that begins a line have a meaning there.
+/// Text for roff: a backslash, a dash, and a dot or a quote that begins a line have a meaning
+/// there.
 fn escaped(text: &str) -> String {
     let text = text.replace('\\', "\\e").replace('-', "\\-");
     match text.starts_with(['.', '\'']) {

@@ -25,11 +25,12 @@ const HASHED_MAX: u64 = 64 << 20;
 
 /// Describe every file: one JSON object a line, sorted by path
 ///
-/// Keys: path (relative; "." is the top; names that are not UTF-8 or begin with "hex:" as "hex:…",
-/// which all commands accept as a path), type (file dir symlink chr blk fifo sock), mode, uid, gid,
-/// size, nlink, ino, blocks (of 512 bytes), atime_ns, mtime_ns, ctime_ns, the same as atime, mtime,
-/// ctime in seconds with nine decimals as a string, rdev, target, sha256 (files up to 64 MiB), xattrs
-/// (name to hex of the value), flags (as lsattr), and error in place of what could not be read.
+/// Keys: path (relative; "." is the top; names that are not UTF-8 or begin with "hex:" as
+/// "hex:…", which all commands accept as a path), type (file dir symlink chr blk fifo sock),
+/// mode, uid, gid, size, nlink, ino, blocks (of 512 bytes), atime_ns, mtime_ns, ctime_ns, the
+/// same as atime, mtime, ctime in seconds with nine decimals as a string, rdev, target, sha256
+/// (files up to 64 MiB), xattrs (name to hex of the value), flags (as lsattr), and error in place
+/// of what could not be read.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   uext4 manifest disk.img > before.jsonl

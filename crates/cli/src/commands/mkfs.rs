@@ -25,11 +25,11 @@ use crate::show::{size_text, uuid_text};
 
 /// Make an empty file system, with the flags and the choices of mke2fs 1.47
 ///
-/// A file that does not exist is created, sparse, and appears when it is complete. On a terminal the
-/// command asks before it overwrites a file system, a partition table or anything else it knows, and
-/// with -d anything that is not empty; without a terminal, -d needs -F to overwrite. The root
-/// directory belongs to root; -E root_owner makes it yours. With SOURCE_DATE_EPOCH in the
-/// environment the same arguments give the same bytes. `uext4 help sizes` explains SIZE.
+/// A file that does not exist is created, sparse, and appears when it is complete. On a terminal
+/// the command asks before it overwrites a file system, a partition table or anything else it
+/// knows, and with -d anything that is not empty; without a terminal, -d needs -F to overwrite.
+/// The root directory belongs to root; -E root_owner makes it yours. With SOURCE_DATE_EPOCH in
+/// the environment the same arguments give the same bytes. `uext4 help sizes` explains SIZE.
 #[derive(Args, Debug)]
 #[command(
     version,

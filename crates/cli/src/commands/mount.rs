@@ -14,9 +14,9 @@ use uext4::tuning::{Background, Policies};
 use uext4_blockdev::attached;
 use uext4_fuse::errno::Errno;
 use uext4_fuse::mount::{self, Mounted};
-use uext4_fuse::parting::{self, Parting};
 use uext4_fuse::report::report;
 use uext4_fuse::session::{self, Ender, How, PAYLOADS_MAX, Session};
+use uext4_fuse::unmount_status::{self, UnmountStatus};
 use uext4_fuse::{Served, Server, Validity};
 use uext4_ondisk::features::RoCompat;
 
@@ -144,7 +144,7 @@ fn unless_help(arg: Arg) -> Arg {
 struct Serving {
     session: Session,
     /// `None` if waiters can only watch the lock on the image.
-    parting: Option<Parting>,
+    unmount_status: Option<UnmountStatus>,
     /// The socket of its statistics, until it ends.
     _socket: Option<Socket>,
     /// Whether the process that started it has been notified.
@@ -164,7 +164,7 @@ struct Mount<'a> {
 /// Its server and its sandbox.
 struct Begun {
     session: Session,
-    parting: Option<Parting>,
+    unmount_status: Option<UnmountStatus>,
     confined: Sandbox,
     socket: Option<Socket>,
 }
@@ -213,8 +213,8 @@ pub fn run(args: &MountArgs, out: &mut Output) -> Result<Exit, Failure> {
     let ended = serving.session.wait();
     drop(fs);
     let wrong = ended.as_ref().err().map(ToString::to_string);
-    if let Some(parting) = &serving.parting {
-        parting.say(wrong.as_deref());
+    if let Some(unmount_status) = &serving.unmount_status {
+        unmount_status.say(wrong.as_deref());
     }
     if args.in_background
         && let Some(wrong) = &wrong
@@ -232,8 +232,8 @@ fn print_mounted(args: &MountArgs) {
     }
 }
 
-/// Prints an image and the directory where it is, or was, mounted, as JSON. If that fails, it prints a
-/// warning and changes no exit code: the mount is not affected.
+/// Prints an image and the directory where it is, or was, mounted, as JSON. If that fails, it
+/// prints a warning and changes no exit code: the mount is not affected.
 pub fn print_place(image: &Path, dir: &Path) {
     let [image, dir] =
         [image, dir].map(|path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
@@ -339,7 +339,7 @@ fn serve(args: &MountArgs, options: &MountOptions, fs: &Served) -> Result<Servin
     }
     Ok(Serving {
         session: begun.session,
-        parting: begun.parting,
+        unmount_status: begun.unmount_status,
         _socket: begun.socket,
         ready,
     })
@@ -356,13 +356,14 @@ fn begin(
     let listener = Listener::bind(mount.mounted, options.metrics.as_deref(), metrics)?;
     let number = mount.mounted.number();
     // Before the image is out of reach.
-    let address = number.and_then(|number| parting::new_address(number, mount.image).ok());
+    let address = number.and_then(|number| unmount_status::new_address(number, mount.image).ok());
     let confined = match is_confined {
         true => sandbox::confine(listener.needed()),
         false => Sandbox::default(),
     };
     let unmounted = mount.fd.try_clone().ok();
-    let parting = address.and_then(|address| Parting::listen(&address, unmounted).ok());
+    let unmount_status =
+        address.and_then(|address| UnmountStatus::listen(&address, unmounted).ok());
     if let Some(volume) = fs.volume() {
         let started = volume.start_background();
         started.map_err(|error| Failure::engine("starting the flushers", &error))?;
@@ -373,10 +374,11 @@ fn begin(
         payloads: options.payloads,
     };
     let session = Session::begin(mount.server, mount.fd, how).map_err(system)?;
+    metrics.set_transport(session.transport());
     let socket = listener.serve(metrics);
     Ok(Begun {
         session,
-        parting,
+        unmount_status,
         confined,
         socket,
     })

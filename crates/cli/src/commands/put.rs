@@ -23,11 +23,11 @@ use uext4_image::walk::joined;
 
 /// Copy files and directories into the image
 ///
-/// Copies modes, owners, times to the nanosecond, xattrs, ACLs, hard links, holes, symbolic links,
-/// devices, fifos and sockets. If PATH is a directory, the copy is made inside it under its own name
-/// (the contents of "DIR/." directly in it); otherwise PATH is the name of the copy. Existing
-/// directories are merged; existing files are not replaced without --overwrite. SRC "-" is standard
-/// input: the file appears when all of it is written.
+/// Copies modes, owners, times to the nanosecond, xattrs, ACLs, hard links, holes, symbolic
+/// links, devices, fifos and sockets. If PATH is a directory, the copy is made inside it under
+/// its own name (the contents of "DIR/." directly in it); otherwise PATH is the name of the copy.
+/// Existing directories are merged; existing files are not replaced without --overwrite. SRC "-"
+/// is standard input: the file appears when all of it is written.
 ///
 /// Whatever interrupts the command, the image stays consistent: the next program that opens it
 /// replays the journal. Files of the last seconds may be missing or short. An image without a

@@ -17,8 +17,9 @@ use crate::show::time_short;
 
 /// Report the quotas of users, groups and projects, or set limits
 ///
-/// Without -u, -g and -P, reports all kinds that the file system counts. In each line, two signs show
-/// whether the soft limits of space and of inodes are exceeded (+) or not (-). Space is in KiB.
+/// Without -u, -g and -P, reports all kinds that the file system counts. In each line, two signs
+/// show whether the soft limits of space and of inodes are exceeded (+) or not (-). Space is in
+/// KiB.
 #[derive(Args, Debug)]
 #[command(group = ArgGroup::new("kinds").multiple(true))]
 #[command(after_help = "Examples:

@@ -12,8 +12,8 @@ use crate::failure::{Exit, Failure};
 use crate::mount_failure::mount_failure;
 use crate::mount_options::MountOptions;
 
-/// Gives the mount at `dir` the flags of `options`. Read-only, it has everything durable and nothing
-/// in the journal.
+/// Gives the mount at `dir` the flags of `options`. Read-only, it has everything durable and
+/// nothing in the journal.
 pub fn run(image: &Path, dir: &Path, options: &MountOptions) -> Result<Exit, Failure> {
     let place = |source: io::Error| {
         let dir = dir.to_owned();

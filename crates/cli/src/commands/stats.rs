@@ -1,5 +1,5 @@
-//! `stats`: free space of an image by group, as the block allocator sees it; the statistics of a mount
-//! are in [`mount_stats`].
+//! `stats`: free space of an image by group, as the block allocator sees it; the statistics of a
+//! mount are in [`mount_stats`].
 
 use std::io::Write;
 use std::time::Duration;
@@ -17,14 +17,14 @@ use crate::open;
 
 /// Show free space by group, or what a running mount does
 ///
-/// For a mount, named by its directory: hits of its caches, entries that the shrinker freed, commits,
-/// dirty pages and their limit, writers that had to wait, the search for blocks, and the time of each
-/// kind of request. Restricted to the user who mounted it.
+/// For a mount, named by its directory: hits of its caches, entries that the shrinker freed,
+/// commits, dirty pages and their limit, writers that had to wait, the search for blocks, and the
+/// time of each kind of request. Restricted to the user who mounted it.
 ///
-/// For an image: how many groups have a largest free chunk, and an average free run, of each order, as
-/// in Linux's /proc/fs/ext4/*/mb_structs_summary. With -v a line for each group, as in mb_groups: free
-/// blocks, free runs, the first free block, the longest run, and the free chunks of each order.
-/// Nothing is written.
+/// For an image: how many groups have a largest free chunk, and an average free run, of each
+/// order, as in Linux's /proc/fs/ext4/*/mb_structs_summary. With -v a line for each group, as in
+/// mb_groups: free blocks, free runs, the first free block, the longest run, and the free chunks
+/// of each order. Nothing is written.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   uext4 stats disk.img

@@ -14,9 +14,9 @@ use crate::show::escaped;
 
 /// Replay the journal, and mark the image as cleanly unmounted
 ///
-/// Writes the changes that an interrupted command, or a machine that lost power, left in the journal
-/// to their home locations. The reading commands do this in memory only; afterwards every other
-/// program sees the same. A clean image is not written to.
+/// Writes the changes that an interrupted command, or a machine that lost power, left in the
+/// journal to their home locations. The reading commands do this in memory only; afterwards every
+/// other program sees the same. A clean image is not written to.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   uext4 sync disk.img && e2fsck -fn disk.img")]

@@ -27,14 +27,14 @@ use uext4_image::walk::{Entry, Order, Step, Walk};
 
 /// Bytes read at once.
 const PIECE: usize = 1 << 20;
-/// Runs of data in a file with holes; one with more is stored without its holes. With the map's last
-/// entry it is the million that `build` reads.
+/// Runs of data in a file with holes; one with more is stored without its holes. With the map's
+/// last entry it is the million that `build` reads.
 const RANGES_MAX: usize = (1 << 20) - 1;
 
 /// Write a tree as a tar archive to standard output
 ///
-/// The archive has xattrs and ACLs, hard links, holes, devices and nanoseconds. GNU tar restores them with
-/// `tar -x --xattrs --xattrs-include='*' --acls`. Names begin with "./".
+/// The archive has xattrs and ACLs, hard links, holes, devices and nanoseconds. GNU tar restores
+/// them with `tar -x --xattrs --xattrs-include='*' --acls`. Names begin with "./".
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   uext4 tar disk.img > disk.tar

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use uext4_fuse::mount;
 use uext4_fuse::mountinfo::{self, Number, Shown};
-use uext4_fuse::parting::{Ended, Waiting};
+use uext4_fuse::unmount_status::{Ended, Waiting};
 
 use super::Output;
 use super::mount::print_place;
@@ -26,8 +26,8 @@ const PATIENCE_WITH_READERS: Duration = Duration::from_secs(2);
 
 /// Unmount an image that `uext4 mount` mounted
 ///
-/// Returns when all data are durable in the image and the image is no longer in use. If data could not
-/// be written, the command reports it and ends with exit code 32.
+/// Returns when all data are durable in the image and the image is no longer in use. If data
+/// could not be written, the command reports it and ends with exit code 32.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   uext4 umount ~/mnt

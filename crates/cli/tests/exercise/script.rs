@@ -37,8 +37,8 @@ fn source() -> &'static Path {
     })
 }
 
-/// Keeps this thread from reading any file but the source. Returns whether the kernel can. It may write:
-/// the fuzzer writes what it found from the thread that panics.
+/// Keeps this thread from reading any file but the source. Returns whether the kernel can. It may
+/// write: the fuzzer writes what it found from the thread that panics.
 fn confine() -> bool {
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
     let ruleset = Ruleset::default().handle_access(read);

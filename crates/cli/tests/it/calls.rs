@@ -1,5 +1,5 @@
-//! Every call, with everything that may go wrong, by root and by two others, on the kernel's ext4 and on
-//! our mount over each transport: the same answers, the same to see afterwards.
+//! Every call, with everything that may go wrong, by root and by two others, on the kernel's ext4
+//! and on our mount over each transport: the same answers, the same to see afterwards.
 //!
 //! | file | what |
 //! |---|---|
@@ -9,8 +9,9 @@
 //! | `attributes.py` | set-id bits, what is inherited, ACLs, attributes, flags |
 //! | `times.py` | which times change, and what they can be set to |
 //!
-//! In Python, as it has every call of the system, mappings and locks among them, and can become another
-//! user. Calls that FUSE makes impossible are left out there, with the reason; docs/fuse.md lists them.
+//! In Python, as it has every call of the system, mappings and locks among them, and can become
+//! another user. Calls that FUSE makes impossible are left out there, with the reason;
+//! docs/fuse.md lists them.
 
 use std::fmt::Write;
 use std::fs;
@@ -150,8 +151,8 @@ fn compare(transport: Transport, parts: &[&str]) {
     assert_clean(&both.path("ours.img"));
 }
 
-/// Rings carry the same requests to the same server, so what takes long is compared over one transport
-/// in the quick mode.
+/// Rings carry the same requests to the same server, so what takes long is compared over one
+/// transport in the quick mode.
 fn needs_long_mode(transport: Transport) -> bool {
     let needs = transport == Transport::Rings && !is_long();
     if needs {

@@ -1,5 +1,5 @@
-//! Commands that change an image: every one judged by the kernel's view of what it left, by e2fsck and
-//! by `check`.
+//! Commands that change an image: every one judged by the kernel's view of what it left, by
+//! e2fsck and by `check`.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
@@ -36,7 +36,7 @@ pub fn done(image: &Path, words: &[&str]) -> String {
     String::from_utf8(uext4_ok(&all)).unwrap()
 }
 
-/// Nobody finds anything wrong.
+/// NoUser finds anything wrong.
 pub fn judge(image: &Path) {
     assert_clean(image);
     uext4_ok(&["check", text(image)]);

@@ -206,8 +206,8 @@ fn json_parses() {
     assert_eq!(json(&["check"])["clean"], true);
 }
 
-/// The numbers of e2freefrag: free blocks, KiB of the shortest, longest and average free run, and how
-/// many runs and blocks there are from each power of two of KiB on.
+/// The numbers of e2freefrag: free blocks, KiB of the shortest, longest and average free run, and
+/// how many runs and blocks there are from each power of two of KiB on.
 fn e2freefrag(image: &Path) -> (u64, [u64; 3], Vec<(u64, u64)>) {
     let output = Command::new("e2freefrag").arg(image).output().unwrap();
     let text = stdout(&output);

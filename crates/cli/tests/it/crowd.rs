@@ -70,8 +70,8 @@ impl Drop for Writers {
     }
 }
 
-/// A mount of an image of so many MiB on a disk that takes `rate` bytes a second, where at most `limit`
-/// bytes are dirty; `None`, with the reason on standard output, where there can be none.
+/// A mount of an image of so many MiB on a disk that takes `rate` bytes a second, where at most
+/// `limit` bytes are dirty; `None`, with the reason on standard output, where there can be none.
 fn over_slow_disk(
     transport: Transport,
     scratch: &TempDir,
@@ -90,8 +90,8 @@ fn over_slow_disk(
     Some((disk, served, dir))
 }
 
-/// Where look-ups wait for writers' pauses, the disk takes much in the meantime: so the cost of a
-/// hundred look-ups is counted in bytes.
+/// Where lookups wait for writers' pauses, the disk takes much in the meantime: so the cost of a
+/// hundred lookups is counted in bytes.
 fn lookups_are_fast_during_a_hundred_writers(transport: Transport) {
     const RATE: u64 = 4 << 20;
     const LOOK_UPS: u64 = 100;
@@ -128,7 +128,8 @@ fn lookups_are_fast_during_a_hundred_writers(transport: Transport) {
     assert_clean(disk.path());
 }
 
-/// What four writers were rid of is on the disk or below the limit, so the end is not far off either.
+/// What four writers were rid of is on the disk or below the limit, so the end is not far off
+/// either.
 fn the_dirty_limit_holds_for_all_that_was_taken_in(transport: Transport) {
     const RATE: u64 = 16 << 20;
     const LIMIT: u64 = 32 << 20;
@@ -173,7 +174,8 @@ fn write_and_read(path: &Path) {
 
 fn a_mount_with_little_memory_takes_little(transport: Transport) {
     const ASKED_KIB: u64 = 16 << 10;
-    /// What the program, its threads and the allocator take beside it: 4 MiB at rest, 18 MiB at work.
+    /// What the program, its threads and the allocator take next_to it: 4 MiB at rest, 18 MiB at
+    /// work.
     const BASE_KIB: u64 = 24 << 10;
     if !transport.can_serve() {
         return;

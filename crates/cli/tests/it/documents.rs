@@ -1,7 +1,7 @@
 //! The commands in the README and the guide, run as they are written, in order.
 //!
-//! A page runs in one bash, in an empty directory that holds `rootfs` and `site`. Of its fenced blocks,
-//! those are run that begin with ` ```console `; after it may stand, with commas:
+//! A page runs in one bash, in an empty directory that holds `rootfs` and `site`. Of its fenced
+//! blocks, those are run that begin with ` ```console `; after it may stand, with commas:
 //!
 //! | word | the block |
 //! |---|---|
@@ -9,8 +9,8 @@
 //! | `root` | is left out for other users |
 //! | `exit=N` | its last command ends with N; all others end with 0 |
 //!
-//! `$ ` begins a command and `> ` continues it. Other lines are what it prints; `…` is any number of lines.
-//! A command whose block shows no output may print anything.
+//! `$ ` begins a command and `> ` continues it. Other lines are what it prints; `…` is any number
+//! of lines. A command whose block shows no output may print anything.
 
 use std::fmt::Write as _;
 use std::fs;

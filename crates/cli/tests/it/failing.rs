@@ -1,8 +1,10 @@
-//! Devices that fail or are slow beneath a mount: errors are returned to the callers concerned, the mount goes on
-//! or can only be read, nothing hangs, and what was fsynced before is there afterwards.
+//! Devices that fail or are slow beneath a mount: errors are returned to the callers concerned,
+//! the mount goes on or can only be read, nothing hangs, and what was fsynced before is there
+//! afterwards.
 //!
-//! A device that takes no more is an image with holes on a tmpfs that is full; one that cannot be read
-//! is an image cut off while it is mounted; a slow one is a loop device that the block layer throttles.
+//! A device that takes no more is an image with holes on a tmpfs that is full; one that cannot be
+//! read is an image cut off while it is mounted; a slow one is a loop device that the block layer
+//! throttles.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -142,7 +144,8 @@ fn a_device_that_cannot_be_read_everywhere() {
         fs::write(name_of(&dir, number), file_of(number)).unwrap();
     }
     assert!(served.end().success());
-    // The log lies behind what is cut: a commit, of a time of access say, would make zeroes of the rest.
+    // The log lies behind what is cut: a commit, of a time of access say, would make zeroes of
+    // the rest.
     let served = Served::new(&image, &dir, "rw,noatime");
     let half = File::options().write(true).open(&image).unwrap();
     half.set_len(64 << 20).unwrap();
@@ -172,8 +175,8 @@ fn a_device_that_cannot_be_read_everywhere() {
     _ = served.end();
 }
 
-/// A loop device to which so many bytes a second are written; `None`, with a word why, where the block
-/// layer cannot throttle.
+/// A loop device to which so many bytes a second are written; `None`, with a word why, where the
+/// block layer cannot throttle.
 pub struct SlowDisk {
     /// The device.
     device: Loop,

@@ -9,8 +9,8 @@ pub use uext4_testkit::{
     has_tool, scratch, unmount_lazily, while_busy,
 };
 
-/// True if ordinary users may open `/dev/fuse`; else says that the test is skipped. If root runs the
-/// tests by cargo, `scripts/run-test` has seen to it, if it could.
+/// True if ordinary users may open `/dev/fuse`; else says that the test is skipped. If root runs
+/// the tests by cargo, `scripts/run-test` has seen to it, if it could.
 pub fn is_fuse_open_to_users() -> bool {
     let found = std::fs::metadata("/dev/fuse");
     let possible = found.is_ok_and(|found| found.permissions().mode() & 0o6 == 0o6);
@@ -77,8 +77,8 @@ pub fn mounted(image: &Path, read_only: bool) -> Option<Mount> {
         .ok()
 }
 
-/// An image at a place, shown by the kernel's own ext4; unmounted when dropped, so also where a test
-/// fails: what stays mounted keeps its memory and a loop device for ever.
+/// An image at a place, shown by the kernel's own ext4; unmounted when dropped, so also where a
+/// test fails: what stays mounted keeps its memory and a loop device for ever.
 pub struct Shown {
     place: PathBuf,
     is_mounted: bool,

@@ -120,8 +120,8 @@ fn cycles_and_second_names_of_directories_are_reported() {
     }
 }
 
-/// Many inodes over the same blocks, and many names of one inode: what is read stays within what the
-/// file system can hold.
+/// Many inodes over the same blocks, and many names of one inode: what is read stays within what
+/// the file system can hold.
 #[test]
 fn shared_blocks_are_not_read_over_and_over() {
     let Some((scratch, image)) = image(&["-b", "1024", "-O", "^metadata_csum,^extent,^64bit"])

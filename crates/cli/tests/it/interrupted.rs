@@ -1,5 +1,5 @@
-//! `put` and `script` killed at any moment: the image is consistent, and whole files stay whole; of a
-//! script a beginning was done, and at least what it answered to.
+//! `put` and `script` killed at any moment: the image is consistent, and whole files stay whole;
+//! of a script a beginning was done, and at least what it answered to.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -62,7 +62,7 @@ fn put_may_be_killed_at_any_moment() {
         ));
         let _ = child.kill();
         killed += u32::from(!child.wait().unwrap().success());
-        // Readers see a sound file system before anybody has written to it again.
+        // Readers see a sound file system before any thread has written to it again.
         let checked = uext4(&["check", text(&image)]);
         let printed = String::from_utf8_lossy(&checked.stdout);
         assert!(checked.status.success(), "round {round}: {printed}");

@@ -1,9 +1,10 @@
-//! The daemon killed at any moment, under load: whoever replays the journal, ours or the kernel, e2fsck
+//! The daemon killed at any moment, under load: any replays the journal, ours or the kernel, e2fsck
 //! calls the image clean, and everything that was fsynced is there.
 //!
-//! Each program notes outside which data its fsync made durable: records at the end of a file, files with their
-//! names, files put in the place of others, rows of databases. Other programs work at the same time without fsync.
-//! Over each transport ten times; with `UEXT4_LONG=1` two hundred times, on one image that grows old.
+//! Each program notes outside which data its fsync made durable: records at the end of a file,
+//! files with their names, files put in the place of others, rows of databases. Other programs
+//! work at the same time without fsync. Over each transport ten times; with `UEXT4_LONG=1` two
+//! hundred times, on one image that grows old.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -37,14 +38,14 @@ fn len_of(number: u64) -> usize {
 }
 
 /// A program that was notified of durable data, and how many.
-struct Told {
-    /// What he calls them.
+struct Durable {
+    /// What it calls them.
     what: &'static str,
     count: u64,
 }
 
 /// Appends records until it fails.
-fn records(dir: &Path) -> Told {
+fn records(dir: &Path) -> Durable {
     let mut count = 0;
     if let Ok(mut file) = File::create(dir.join("records")) {
         let mut append = |number| {
@@ -55,14 +56,14 @@ fn records(dir: &Path) -> Told {
             count += 1;
         }
     }
-    Told {
+    Durable {
         what: "records",
         count,
     }
 }
 
 /// Makes files until it fails.
-fn files(dir: &Path) -> Told {
+fn files(dir: &Path) -> Durable {
     let mut count = 0;
     let make = |number| {
         let mut file = File::create_new(dir.join(format!("file-{number}")))?;
@@ -72,14 +73,14 @@ fn files(dir: &Path) -> Told {
     while make(count).is_ok() {
         count += 1;
     }
-    Told {
+    Durable {
         what: "files",
         count,
     }
 }
 
 /// Puts a newer file in the place of an older one until it fails.
-fn versions(dir: &Path) -> Told {
+fn versions(dir: &Path) -> Durable {
     let mut count = 0;
     let put = |number: u64| {
         let new = dir.join("version.new");
@@ -93,15 +94,15 @@ fn versions(dir: &Path) -> Told {
     while put(count).is_ok() {
         count += 1;
     }
-    Told {
+    Durable {
         what: "versions",
         count,
     }
 }
 
-/// Inserts rows, each a transaction, until it fails. The removal of its journal, which makes a transaction
-/// in mode `delete`, sqlite makes durable with `extra` alone.
-fn rows(dir: &Path, mode: &'static str) -> Told {
+/// Inserts rows, each a transaction, until it fails. The removal of its journal, which makes a
+/// transaction in mode `delete`, sqlite makes durable with `extra` alone.
+fn rows(dir: &Path, mode: &'static str) -> Durable {
     let mut sqlite = Command::new("sqlite3");
     sqlite.arg(dir.join(format!("{mode}.db")));
     sqlite
@@ -130,10 +131,10 @@ fn rows(dir: &Path, mode: &'static str) -> Told {
     drop(ask);
     _ = sqlite.kill();
     _ = sqlite.wait();
-    // A directory that cannot be opened for its fsync, sqlite takes for one that needs none: of the last
-    // row it may report that it is durable when the daemon is gone.
+    // A directory that cannot be opened for its fsync, sqlite takes for one that needs none: of
+    // the last row it may report that it is durable when the daemon is gone.
     let in_doubt = u64::from(mode == "delete");
-    Told {
+    Durable {
         what: mode,
         count: count.saturating_sub(in_doubt),
     }
@@ -159,7 +160,7 @@ fn busy(dir: &Path) -> Vec<Child> {
 }
 
 /// All programs work until the daemon is killed. Returns what each reported as durable.
-fn until_killed(served: &mut Served, dir: &Path, after: Duration) -> Vec<Told> {
+fn until_killed(served: &mut Served, dir: &Path, after: Duration) -> Vec<Durable> {
     let others = dir.join("busy");
     fs::create_dir(&others).unwrap();
     let mut busy = busy(&others);
@@ -186,8 +187,8 @@ fn until_killed(served: &mut Served, dir: &Path, after: Duration) -> Vec<Told> {
 }
 
 /// All data that were reported as durable must exist, whole.
-fn check(dir: &Path, printed: &Told) {
-    let Told { what, count } = *printed;
+fn check(dir: &Path, printed: &Durable) {
+    let Durable { what, count } = *printed;
     match what {
         "records" => {
             let found = fs::read(dir.join("records")).unwrap_or_default();
@@ -250,7 +251,8 @@ fn killed_at_any_moment_it_loses_nothing_that_was_fsynced(transport: Transport) 
     for round in 0i32..rounds {
         let mut served = Served::over(transport, &image, &dir, "rw");
         let place: PathBuf = dir.join(format!("round-{round}"));
-        // The files of two rounds stay, older ones are removed, so that there is much to do besides.
+        // The files of two rounds stay, older ones are removed, so that there is much to do
+        // besides.
         _ = fs::remove_dir_all(dir.join(format!("round-{}", round - 2)));
         fs::create_dir(&place).unwrap();
         File::open(&dir).unwrap().sync_all().unwrap();

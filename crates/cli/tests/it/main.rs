@@ -38,7 +38,8 @@
 //! | [`memory`] | does what an image has much of take memory? |
 //! | [`tuning`] | does the document list every option of `mount -o`, with a default it takes? |
 //!
-//! [`tree`] fills, [`oracle`] walks, [`host`] and [`served`] mount, [`transport`] says over what. What needs root or a tool says so and skips.
+//! [`tree`] fills, [`oracle`] walks, [`host`] and [`served`] mount, [`transport`] says over what.
+//! What needs root or a tool says so and skips.
 
 mod attributes;
 mod calls;

@@ -38,7 +38,8 @@ fn entry(lblk: u32, middle: u32, end: u32) -> [u8; 12] {
     bytes
 }
 
-/// An image with a file `many` whose blocks lie backwards, each an extent; `None` without the tools.
+/// An image with a file `many` whose blocks lie backwards, each an extent; `None` without the
+/// tools.
 fn image_of_many_extents() -> Option<(TempDir, PathBuf)> {
     if !has_tool("mke2fs") || !has_tool("debugfs") {
         return None;

@@ -174,8 +174,8 @@ pub fn assert_equal(ours: &Tree, theirs: &Tree, but: &[&str]) {
         };
         for key in our.keys().chain(their.keys()) {
             // The kernel returns flags of files and directories only.
-            let untold = key == "flags" && !their.contains_key(key);
-            if our.get(key) != their.get(key) && !but.contains(&key.as_str()) && !untold {
+            let unreported = key == "flags" && !their.contains_key(key);
+            if our.get(key) != their.get(key) && !but.contains(&key.as_str()) && !unreported {
                 let (our, their) = (json!(our.get(key)), json!(their.get(key)));
                 differences.push(format!("{path:?} {key}: ours {our}, theirs {their}"));
             }

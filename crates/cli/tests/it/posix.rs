@@ -1,8 +1,9 @@
 //! Random calls on the kernel's ext4 and on our mount: the same answers, and the
 //! same to see afterwards.
 //!
-//! Left out: immutable and append-only files, of which the kernel does not know on a FUSE mount, so that
-//! it refuses later and in another order; and seeking in directories, which does not come to us.
+//! Left out: immutable and append-only files, of which the kernel does not know on a FUSE mount,
+//! so that it refuses later and in another order; and seeking in directories, which does not come
+//! to us.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;

@@ -1,4 +1,5 @@
-//! What becomes of set-id bits and times when others use a file: as in the kernel's ext4, and at once.
+//! What becomes of set-id bits and times when others use a file: as in the kernel's ext4, and at
+//! once.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -106,8 +107,8 @@ fn said(place: &Path, (user, group, groups): (&str, &str, &str)) -> String {
     String::from_utf8(printed).unwrap()
 }
 
-/// `chown(-1, -1)` by others of a file with set-id bits is refused by the kernel's ext4; a FUSE mount is not
-/// informed enough to do so. It changes nothing here.
+/// `chown(-1, -1)` by others of a file with set-id bits is refused by the kernel's ext4; a FUSE
+/// mount is not informed enough to do so. It changes nothing here.
 fn is_not_passed_on(line: &str, who: (&str, &str, &str)) -> bool {
     who.0 == "1001" && line.contains(" owner: ")
 }

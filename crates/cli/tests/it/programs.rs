@@ -1,8 +1,9 @@
-//! Debian's own programs at work on a mount, by root and by an ordinary user with `fusermount3`: all of
-//! them must be content, the image sound afterwards, and the kernel's ext4 must show the same tree.
+//! Debian's own programs at work on a mount, by root and by an ordinary user with `fusermount3`:
+//! all of them must be content, the image sound afterwards, and the kernel's ext4 must show the
+//! same tree.
 //!
-//! Over each transport; quick by default, with `UEXT4_LONG=1` each works for long. A program that is not there
-//! is said to be skipped.
+//! Over each transport; quick by default, with `UEXT4_LONG=1` each works for long. A program that
+//! is not there is said to be skipped.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -18,7 +19,7 @@ use crate::host::{
 use crate::served::daemon_of;
 use crate::transport::{Transport, over_each};
 
-/// `nobody`.
+/// `no_user`.
 const ORDINARY: u32 = 65_534;
 
 /// The user who mounts, and works there.
@@ -224,8 +225,8 @@ fn fio(place: &Place) {
     }
 }
 
-/// Four processes, each in a directory of its own: two that begin in the same microsecond give their files the
-/// same names.
+/// Four processes, each in a directory of its own: two that begin in the same microsecond give
+/// their files the same names.
 fn fs_mark(place: &Place) {
     let log = text(&place.at("home")).to_owned() + "/log";
     let count = amount(100, 5000);

@@ -1,5 +1,5 @@
-//! What the commands that change an image refuse: exit codes, sentences, what to do next; and that it
-//! changes nothing.
+//! What the commands that change an image refuse: exit codes, sentences, what to do next; and
+//! that it changes nothing.
 
 use std::fs;
 use std::io::{Read, Write};

@@ -30,7 +30,8 @@ fn on_a_terminal(arguments: &[&str], typed: &str) -> (i32, String) {
     (output.status.code().unwrap(), shown)
 }
 
-/// What an image must hold before, the command lines that overwrite it, and the words of the question.
+/// What an image must hold before, the command lines that overwrite it, and the words of the
+/// question.
 fn cases<'a>(image: &'a str, source: &'a str) -> Vec<(&'static [u8], Vec<&'a str>, &'static str)> {
     let build = vec!["build", source, "-o", image];
     let fill = vec!["mkfs", "-d", source, image, "16M"];

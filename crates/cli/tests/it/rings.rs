@@ -104,7 +104,7 @@ fn other_requests_are_served_during_many_throttled_writers() {
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         let (dir, is_over) = (&dir, &is_over);
-        let beside = scope.spawn(move || {
+        let next_to = scope.spawn(move || {
             let mut longest = Duration::ZERO;
             while !is_over.load(Relaxed) {
                 let began = Instant::now();
@@ -125,7 +125,7 @@ fn other_requests_are_served_during_many_throttled_writers() {
             assert!(read == vec![number; 2 << 20], "{}", path.display());
         }
         is_over.store(true, Relaxed);
-        let longest = beside.join().unwrap();
+        let longest = next_to.join().unwrap();
         assert!(longest < LONG, "waited for {longest:?}");
     });
     mount.judged();
@@ -195,7 +195,7 @@ fn a_daemon_killed_under_load_leaves_no_process_waiting() {
         wait_for_end(&daemon);
         // Errors, and at once.
         let began = Instant::now();
-        assert!(fs::metadata(mount.dir().join("nobody-asked-for-this")).is_err());
+        assert!(fs::metadata(mount.dir().join("no_user-asked-for-this")).is_err());
         assert!(file.sync_all().is_err());
         assert!(began.elapsed() < LONG);
         end_all(load);

@@ -66,10 +66,10 @@ fn a_signal_to_all_that_belong_to_a_daemon_ends_it_well() {
     for signal in ["-TERM", "-INT", "-HUP"] {
         place.mount("rw");
         fs::write(place.dir().join("file"), vec![1; 1 << 20]).unwrap();
-        let (pid, beside) = (daemon(&place), helper_of(&place));
+        let (pid, helper) = (daemon(&place), helper_of(&place));
         // As systemd and a closing terminal do.
-        run("kill", &[signal, &beside, &pid]);
-        for pid in [pid, beside] {
+        run("kill", &[signal, &helper, &pid]);
+        for pid in [pid, helper] {
             while Path::new("/proc").join(&pid).exists() {
                 std::thread::sleep(std::time::Duration::from_millis(5));
             }

@@ -1,5 +1,5 @@
-//! `dedup-xattrs`: equal blocks of attributes that were written one by one become one, judged by e2fsck
-//! and by what the kernel shows before and after.
+//! `dedup-xattrs`: equal blocks of attributes that were written one by one become one, judged by
+//! e2fsck and by what the kernel shows before and after.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! Exit codes where standard output is closed or full, and options that mean what they mean elsewhere.
+//! Exit codes where standard output is closed or full, and options that mean what they mean
+//! elsewhere.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;

@@ -62,8 +62,8 @@ impl Transport {
         format!("{options},transport={name}")
     }
 
-    /// Mounts. The machine's permission is held for so long only: a mount keeps its rings, and others
-    /// who want it need not wait for the end of a test.
+    /// Mounts. The machine's permission is held for so long only: a mount keeps its rings, and
+    /// others who want it need not wait for the end of a test.
     pub fn mount<T>(self, mount: impl FnOnce() -> T) -> T {
         // OK to be none: then the option is refused, and the mount fails.
         let _allowed = (self == Self::Rings).then(RingsAllowed::new);

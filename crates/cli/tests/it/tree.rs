@@ -14,8 +14,8 @@ use rustix::fs::{
 /// Names in the large directory.
 const MANY: usize = 5_000;
 
-/// A filled directory of this machine, in a scratch directory. Flags keep two of its files from being
-/// removed: they are taken off when it is dropped, also where a test fails.
+/// A filled directory of this machine, in a scratch directory. Flags keep two of its files from
+/// being removed: they are taken off when it is dropped, also where a test fails.
 pub struct Source {
     dir: PathBuf,
 }

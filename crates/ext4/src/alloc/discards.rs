@@ -2,8 +2,8 @@
 //! is notified of them before any other thread is given them.
 //!
 //! ```text
-//! freed under a handle ──▶ held ──▶ commit is durable ──▶ due ──▶ the device is told ──▶ allocator
-//!                                   (under the log's lock)        (under none of the journal's)
+//! freed under a handle ──▶ held ──▶ commit is durable ──▶ due ──▶ discarded ──▶ allocator
+//!                                   (under the log's lock)   (under no lock of the journal)
 //! ```
 //! A caller that waits for a commit does not wait for what follows from it, of which there may be
 //! a million blocks. A slow device keeps no thread from committing: the thread that does what is
@@ -31,7 +31,7 @@ pub(crate) struct Discards {
     count: AtomicUsize,
     /// Held while the device is notified: outside it are `Names` and flush locks, no handle and
     /// no lock of the journal; under it are I/O and leaves.
-    telling: Mutex<()>,
+    reporting: Mutex<()>,
     /// The thread that does it, if there is one.
     waker: Mutex<Option<Waker>>,
 }
@@ -42,7 +42,7 @@ impl Discards {
             is_on: AtomicBool::new(is_on),
             due: Mutex::default(),
             count: AtomicUsize::new(0),
-            telling: Mutex::default(),
+            reporting: Mutex::default(),
             waker: Mutex::default(),
         }
     }
@@ -79,7 +79,7 @@ impl Discards {
     /// Notifies the device of all that is due, and lets others have it with `give`. Waits for a
     /// caller that is at it. No handle may be held.
     pub(crate) fn settle(&self, disk: &Disk, journal: &Journal, give: impl FnOnce(&[Run])) {
-        let _telling = self.telling.lock();
+        let _guard = self.reporting.lock();
         let due = {
             let mut due = self.due.lock();
             self.count.store(0, Relaxed);
@@ -92,13 +92,13 @@ impl Discards {
         // reported to any thread that syncs next.
         let is_durable = || journal.has_log() || journal.flush_device().is_ok();
         if self.is_on() && is_durable() {
-            self.tell(disk, &due);
+            self.discard_runs(disk, &due);
         }
         give(&due);
     }
 
     /// Notifies the device of blocks that no thread uses; neighbours in one call.
-    fn tell(&self, disk: &Disk, runs: &[Run]) {
+    fn discard_runs(&self, disk: &Disk, runs: &[Run]) {
         let mut ranges: Vec<(u64, u64)> =
             runs.iter().map(|run| (run.start.0, run.end().0)).collect();
         ranges.sort_unstable();
@@ -111,9 +111,9 @@ impl Discards {
         });
         for (start, end) in ranges {
             let len = (end - start) * disk.block_len() as u64;
-            let told = disk.device().trim(disk.byte_offset(Pblk(start)), len);
+            let reported = disk.device().trim(disk.byte_offset(Pblk(start)), len);
             // It is only advice: a device that does not take it is not asked again.
-            if !told.unwrap_or(false) {
+            if !reported.unwrap_or(false) {
                 self.is_on.store(false, Relaxed);
                 return;
             }

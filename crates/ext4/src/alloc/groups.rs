@@ -4,7 +4,7 @@
 //! One lock a group guards its descriptor and the bits of its bitmaps; the counts are also stored
 //! as atomics, so that choosing a group takes no lock. What the descriptors call uninitialised is
 //! made up on first use, as the kernel does. Descriptors reach their blocks only once a commit
-//! ([`Groups::seal`]), or at the end of filling a new file system ([`Groups::store`]).
+//! ([`Groups::rule`]), or at the end of filling a new file system ([`Groups::store`]).
 //!
 //! Lock: a group's is a leaf but for the buffers it changes; never two at once.
 
@@ -395,7 +395,7 @@ impl Groups {
 
     /// Sums the bitmaps of the groups that changed, and stores their descriptors through `edit`.
     /// Returns whether there were any.
-    pub(crate) fn seal(&self, disk: &Disk, edit: &impl Edit) -> Result<bool> {
+    pub(crate) fn rule(&self, disk: &Disk, edit: &impl Edit) -> Result<bool> {
         let geometry = disk.geometry();
         let mut changed = std::mem::take(&mut *self.changed.lock());
         changed.sort_unstable();
@@ -421,7 +421,7 @@ impl Groups {
 
     /// Stores all descriptors through `edit`, backups included.
     pub(crate) fn store(&self, disk: &Disk, edit: &impl Edit) -> Result<()> {
-        self.seal(disk, edit)?;
+        self.rule(disk, edit)?;
         let geometry = disk.geometry();
         let owner = Owner::of(Kind::GroupDesc);
         let blocks = geometry

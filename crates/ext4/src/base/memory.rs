@@ -11,7 +11,7 @@
 //!
 //! ```text
 //!           low          high        direct      limit        budget
-//!  ──────────┼────────────┼────────────┼───────────┼─────────────┼──▶ bytes, all rooms together
+//!  ──────────┼────────────┼────────────┼───────────┼─────────────┼──▶ bytes, all caches together
 //!          13/16        14/16        15/16        1 of the limit
 //!            ◀── thread ──┤            │           │◀─ pressure ─┤
 //!                         ◀── caller ──┤           │
@@ -62,8 +62,8 @@
 //! Which entry of a room goes, and when dirty pages are written: that is the subsystems'. Memory
 //! of control groups: their pressure shows in the machine's.
 
+mod caches;
 mod pressure;
-mod rooms;
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -75,7 +75,7 @@ use crate::base::background::Waker;
 pub(crate) use pressure::default_budget;
 
 /// Subsystems that share the budget.
-pub(crate) const ROOMS: usize = 7;
+pub(crate) const CACHES: usize = 7;
 /// Least budget, in bytes: less would not hold what one operation needs.
 const BUDGET_MIN: u64 = 1 << 20;
 /// Rounds of one reclaim: a round may only clear marks of use, or move memory between subsystems.
@@ -101,7 +101,7 @@ pub(crate) trait Shrinker {
 }
 
 /// All subsystems, in the order in which they are asked: what an inode frees may help the others.
-pub(crate) type Rooms<'a> = [&'a dyn Shrinker; ROOMS];
+pub(crate) type Caches<'a> = [&'a dyn Shrinker; CACHES];
 
 /// The budget of one file system.
 #[derive(Debug)]
@@ -110,7 +110,7 @@ pub(crate) struct Memory {
     /// What may be taken now: the budget, or less under pressure.
     limit: AtomicU64,
     /// The limits that subsystems were given last.
-    given: [AtomicU64; ROOMS],
+    given: [AtomicU64; CACHES],
     /// Held while subsystems are scanned.
     scanning: Mutex<()>,
     /// What was left when reclaim found nothing more; 0 if it did not come to that.
@@ -195,8 +195,8 @@ fn shares<const N: usize>(want: u64, counts: [u64; N]) -> [u64; N] {
     counts.map(|count| (want * u128::from(count)).div_ceil(all.max(1)) as u64)
 }
 
-fn sum(rooms: &Rooms<'_>) -> u64 {
-    rooms.iter().map(|room| room.memory()).sum()
+fn sum(caches: &Caches<'_>) -> u64 {
+    caches.iter().map(|cache| cache.memory()).sum()
 }
 
 impl Memory {
@@ -226,11 +226,11 @@ impl Memory {
 
     /// Looks at what is taken, and frees some if it is too much. True if too much is left, of what
     /// cannot be freed so.
-    pub(crate) fn look(&self, rooms: &Rooms<'_>) -> bool {
-        let taken = rooms.map(|room| room.memory());
+    pub(crate) fn look(&self, caches: &Caches<'_>) -> bool {
+        let taken = caches.map(|cache| cache.memory());
         let total = taken.iter().sum();
         let marks = Marks::of(self.limit());
-        self.give(rooms, &taken, total, marks);
+        self.give(caches, &taken, total, marks);
         if total <= marks.high {
             return false;
         }
@@ -254,22 +254,22 @@ impl Memory {
             return false;
         };
         self.counters.direct.fetch_add(1, Relaxed);
-        self.reclaim(rooms, marks.high) > marks.direct
+        self.reclaim(caches, marks.high) > marks.direct
     }
 
     /// What the reclaim thread does when it is woken or its time has come. True if too much is
     /// left.
-    pub(crate) fn background(&self, rooms: &Rooms<'_>) -> bool {
+    pub(crate) fn background(&self, caches: &Caches<'_>) -> bool {
         let marks = Marks::of(self.limit());
         self.futile.store(0, Relaxed);
-        let total = sum(rooms);
-        self.give(rooms, &rooms.map(|room| room.memory()), total, marks);
+        let total = sum(caches);
+        self.give(caches, &caches.map(|cache| cache.memory()), total, marks);
         if total <= marks.high {
             return false;
         }
         let _scanning = self.scanning.lock();
         self.counters.background.fetch_add(1, Relaxed);
-        self.reclaim(rooms, marks.low) > marks.high
+        self.reclaim(caches, marks.low) > marks.high
     }
 
     /// What could not be freed before may be freed now.
@@ -284,10 +284,10 @@ impl Memory {
         self.limit.store(limit, Relaxed);
     }
 
-    /// What is taken, and what was done about it; the subsystems in the order of [`Rooms`].
-    pub(crate) fn usage(&self, rooms: &Rooms<'_>) -> MemoryUse {
+    /// What is taken, and what was done about it; the subsystems in the order of [`Caches`].
+    pub(crate) fn usage(&self, caches: &Caches<'_>) -> MemoryUse {
         let [names, inodes, extents, buddies, buffers, pages, xattrs] =
-            rooms.map(|room| room.memory());
+            caches.map(|cache| cache.memory());
         MemoryUse {
             budget: self.budget,
             limit: self.limit(),
@@ -312,33 +312,33 @@ impl Memory {
 
     /// Lets each subsystem grow into what is free, if that has changed by much. A 16th is every
     /// user's.
-    fn give(&self, rooms: &Rooms<'_>, taken: &[u64; ROOMS], total: u64, marks: Marks) {
+    fn give(&self, caches: &Caches<'_>, taken: &[u64; CACHES], total: u64, marks: Marks) {
         let free = marks.direct.saturating_sub(total);
         let (least, step) = (marks.limit / 16, marks.limit / 64);
-        for ((room, taken), given) in rooms.iter().zip(taken).zip(&self.given) {
+        for ((cache, taken), given) in caches.iter().zip(taken).zip(&self.given) {
             let now = taken.saturating_add(free).max(least);
             if now.abs_diff(given.load(Relaxed)) >= step {
                 given.store(now, Relaxed);
-                room.set_limit(now);
+                cache.set_limit(now);
             }
         }
     }
 
     /// Frees until `goal` bytes are left, and returns how many are. `scanning` is held.
-    fn reclaim(&self, rooms: &Rooms<'_>, goal: u64) -> u64 {
-        let mut total = sum(rooms);
+    fn reclaim(&self, caches: &Caches<'_>, goal: u64) -> u64 {
+        let mut total = sum(caches);
         for _ in 0..ROUNDS {
             if total <= goal {
                 break;
             }
             let before = total;
-            let counts = rooms.map(|room| room.count());
-            for (room, share) in rooms.iter().zip(shares(total - goal, counts)) {
+            let counts = caches.map(|cache| cache.count());
+            for (cache, share) in caches.iter().zip(shares(total - goal, counts)) {
                 if share > 0 {
-                    room.scan(share);
+                    cache.scan(share);
                 }
             }
-            total = sum(rooms);
+            total = sum(caches);
             let freed = before.saturating_sub(total);
             self.counters.reclaimed.fetch_add(freed, Relaxed);
         }

@@ -1,7 +1,7 @@
 //! What a block of metadata is and whose: how it is verified when it comes in, and checksummed
 //! with a checksum before it is written.
 
-use uext4_buffer_cache::{Reuse, Seal, VerifyTag};
+use uext4_buffer_cache::{ChecksumRule, Reuse, VerifyTag};
 use uext4_ondisk::Ino;
 
 /// What a block was verified as: the upper half of its [`VerifyTag`].
@@ -36,7 +36,7 @@ pub(crate) enum Kind {
 
 /// When a block of this tag will be used again, as far as its kind reports.
 pub(crate) fn reuse(tag: VerifyTag) -> Reuse {
-    match Kind::of_seal((tag.0 >> 56) as u32) {
+    match Kind::of_rule((tag.0 >> 56) as u32) {
         Kind::GroupDesc
         | Kind::Bitmap
         | Kind::Quota
@@ -67,8 +67,8 @@ pub(crate) struct Owner {
 }
 
 impl Kind {
-    /// Of what [`Owner::seal`] made.
-    pub(crate) fn of_seal(kind: u32) -> Self {
+    /// Of what [`Owner::rule`] made.
+    pub(crate) fn of_rule(kind: u32) -> Self {
         const KINDS: [Kind; 12] = [
             Kind::GroupDesc,
             Kind::InodeTable,
@@ -110,8 +110,8 @@ impl Owner {
     }
 
     /// How it is checksummed before it is written.
-    pub(crate) fn seal(self) -> Seal {
-        Seal {
+    pub(crate) fn rule(self) -> ChecksumRule {
+        ChecksumRule {
             kind: self.kind,
             owner: self.ino.0,
             generation: self.generation,

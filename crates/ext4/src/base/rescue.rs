@@ -3,8 +3,8 @@
 //! ```text
 //! primary superblock torn       its first sector is right, the second is the backup's
 //! primary superblock unusable   a backup stands in for it
-//!                               in both cases, if the journal, which these lead to, holds a copy of
-//!                               the primary, that copy is newer and takes its place
+//!                               in both cases, if the journal that these lead to holds a
+//!                               copy of the primary, that copy is newer and replaces it
 //! device shorter than claimed   what is there is read, the rest is an error that names its block
 //! ```
 //! For writing only the torn superblock and the copy in the journal are taken: a backup alone

@@ -31,8 +31,8 @@ impl Stage {
         }
     }
 
-    /// Room for bytes that belong at `offset` of the device: 1 to `want` of them, which the caller
-    /// fills completely. What the room held before is of no meaning.
+    /// ExtentStatusCache for bytes that belong at `offset` of the device: 1 to `want` of them,
+    /// which the caller fills completely. What the room held before is of no meaning.
     pub(super) fn room(&mut self, offset: u64, want: u64) -> Result<&mut [u8]> {
         if self.filled == self.buffer.len() || offset != self.start + self.filled as u64 {
             self.flush()?;

@@ -25,7 +25,7 @@ impl Differ {
 
 impl Checker<'_> {
     /// Claims the blocks of a group's own structures: backups, bitmaps, inode table.
-    pub(super) fn claim_group(&mut self, group: GroupNr, desc: &GroupDesc, tell: bool) {
+    pub(super) fn claim_group(&mut self, group: GroupNr, desc: &GroupDesc, first_window: bool) {
         let geometry = self.sbi.geometry();
         let base = geometry.group_base_blocks(group);
         let table = geometry.itable_blocks();
@@ -46,7 +46,7 @@ impl Checker<'_> {
                     what,
                     block: start,
                 };
-                self.report_once(tell, None, Error::Corrupt(damage));
+                self.report_once(first_window, None, Error::Corrupt(damage));
                 continue;
             }
             let clusters = super::clusters(self.sbi, start, len);

@@ -29,23 +29,23 @@ pub(super) struct Parents {
 }
 
 impl Checker<'_> {
-    /// Counts the names in `dir`, and with `tell` checks them.
-    pub(super) fn directory(&mut self, table: &mut Table, dir: &Inode, tell: bool) {
+    /// Counts the names in `dir`, and with `first_window` checks them.
+    pub(super) fn directory(&mut self, table: &mut Table, dir: &Inode, first_window: bool) {
         if self.is_removed(dir) {
             return;
         }
         let mut entries = match dir::read_dir(self.shared, dir) {
             Ok(entries) => entries,
-            Err(error) => return self.report_once(tell, Some(dir.ino), error),
+            Err(error) => return self.report_once(first_window, Some(dir.ino), error),
         };
-        let leaves = tell.then(|| self.leaves(dir)).flatten();
+        let leaves = first_window.then(|| self.leaves(dir)).flatten();
         let mut hashes = Vec::new();
         let (mut dots, mut doubled) = (0, false);
         while let Some(entry) = entries.next() {
             let entry = match entry {
                 Ok(entry) => entry,
                 Err(error) => {
-                    self.report_once(tell, Some(dir.ino), error);
+                    self.report_once(first_window, Some(dir.ino), error);
                     continue;
                 }
             };
@@ -53,19 +53,19 @@ impl Checker<'_> {
                 b"." | b".." => {
                     dots = u32::saturating_add(dots, 1);
                     // That there are more, or fewer, is reported below.
-                    if tell && dots <= 2 && entry.name.len() == 2 {
+                    if first_window && dots <= 2 && entry.name.len() == 2 {
                         self.dot_dots.named.push((dir.ino, entry.ino));
                     }
                 }
-                _ if tell && hashes.len() < NAMES_MAX => hashes.push(hash(&entry.name)),
+                _ if first_window && hashes.len() < NAMES_MAX => hashes.push(hash(&entry.name)),
                 _ => {}
             }
-            self.name(table, dir, &entry, tell);
+            self.name(table, dir, &entry, first_window);
             if let (Some(leaves), Some(lblk)) = (&leaves, entries.lblk()) {
                 self.found_by_hash(dir, &entry, leaves, lblk);
             }
         }
-        if tell && dots != 2 {
+        if first_window && dots != 2 {
             let damage = uext4_ondisk::Damage::Directory {
                 ino: dir.ino,
                 why: "lacks \".\" or \"..\"",
@@ -80,15 +80,15 @@ impl Checker<'_> {
     }
 
     /// Counts a name, and compares it with its inode, which the table of the inode's window shows
-    /// without a lookup. What is wrong with the name itself is reported with `tell`.
-    fn name(&mut self, table: &mut Table, dir: &Inode, entry: &DirEntry, tell: bool) {
+    /// without a lookup. What is wrong with the name itself is reported with `first_window`.
+    fn name(&mut self, table: &mut Table, dir: &Inode, entry: &DirEntry, first_window: bool) {
         let seen = table.entry(entry.ino).map(|seen| {
             seen.names = seen.names.saturating_add(1);
             *seen
         });
         match entry.name.as_slice() {
             b"." => {
-                if tell && entry.ino != dir.ino {
+                if first_window && entry.ino != dir.ino {
                     let why = "\".\" leads elsewhere";
                     let damage = uext4_ondisk::Damage::Directory { ino: dir.ino, why };
                     self.report(Issue::Damage { ino: None, damage });
@@ -97,7 +97,7 @@ impl Checker<'_> {
             }
             b".." => return,
             // An encrypted name is stored as any bytes.
-            name if tell
+            name if first_window
                 && !dir.has(InodeFlags::ENCRYPT)
                 && name.iter().any(|b| matches!(b, b'/' | 0)) =>
             {
@@ -107,7 +107,7 @@ impl Checker<'_> {
             _ => {}
         }
         if namei::is_hidden(self.sbi, entry.ino) {
-            if tell {
+            if first_window {
                 let (dir, name, ino) = (dir.ino, entry.name.clone(), entry.ino);
                 self.report(Issue::ReservedName { dir, name, ino });
             }
@@ -124,7 +124,7 @@ impl Checker<'_> {
             ) => (file_type, stored),
             // It is the turn of another window.
             (None, Some(_)) => return,
-            (None, None) if !tell => return,
+            (None, None) if !first_window => return,
             _ => match iget(self.sbi, entry.ino) {
                 Ok(inode) => (inode.file_type, inode.links),
                 Err(error @ Error::Device(_)) => return self.report_error(Some(dir.ino), error),

@@ -63,8 +63,13 @@ impl GroupInodes {
 }
 
 impl Checker<'_> {
-    /// The inode if it is in use. What is wrong with it is reported where `tell` says so.
-    pub(super) fn used_inode(&mut self, ino: Ino, marked: bool, tell: bool) -> Option<Inode> {
+    /// The inode if it is in use. What is wrong with it is reported where `first_window` says so.
+    pub(super) fn used_inode(
+        &mut self,
+        ino: Ino,
+        marked: bool,
+        first_window: bool,
+    ) -> Option<Inode> {
         let sbi = self.sbi;
         if !marked {
             // Not worth verifying unless it claims to be linked.
@@ -72,7 +77,7 @@ impl Checker<'_> {
                 .ok()
                 .and_then(|b| RawInode::parse(&b, ino).ok());
             let linked = raw.is_some_and(|r| r.i_links_count.get() > 0 && r.i_dtime.get() == 0);
-            if linked && tell {
+            if linked && first_window {
                 self.report(Issue::InodeBitmap { ino, marked });
             }
             return None;
@@ -83,14 +88,14 @@ impl Checker<'_> {
         }
         match iget(sbi, ino) {
             Ok(inode) if inode.links == 0 && !reserved && !self.is_orphan(ino) => {
-                if tell {
+                if first_window {
                     self.report(Issue::InodeBitmap { ino, marked });
                 }
                 None
             }
             Ok(inode) => Some(inode),
             Err(error) => {
-                if tell {
+                if first_window {
                     self.report_error(Some(ino), error);
                 }
                 None
@@ -98,15 +103,15 @@ impl Checker<'_> {
         }
     }
 
-    /// Claims everything the inode owns; with `tell` it is also checked in itself.
-    pub(super) fn inode_blocks(&mut self, inode: &Inode, tell: bool) {
+    /// Claims everything the inode owns; with `first_window` it is also checked in itself.
+    pub(super) fn inode_blocks(&mut self, inode: &Inode, first_window: bool) {
         let sbi = self.sbi;
         let block_size = sbi.geometry().block_size;
         let (mut owned, mut reaches) = (0u64, 0u64);
         let mut last_cluster = None;
         let walked = owned::for_each_owned(sbi, inode, &mut |run: Owned| {
             if let Err(error) = sbi.check_range("inode", run.start, run.len.into()) {
-                self.report_once(tell, Some(inode.ino), error);
+                self.report_once(first_window, Some(inode.ino), error);
                 return false;
             }
             let clusters = super::clusters(sbi, run.start, run.len);
@@ -130,18 +135,18 @@ impl Checker<'_> {
             taken.is_none()
         });
         if let Err(error) = walked {
-            self.report_once(tell, Some(inode.ino), error);
+            self.report_once(first_window, Some(inode.ino), error);
             return;
         }
         owned = owned.saturating_add(inode.xattr_block.is_some().into());
-        if tell {
+        if first_window {
             // At most 2^33 clusters of at most 2^30 bytes.
             let bytes = owned << sbi.geometry().cluster_bits << block_size.log2();
             let counted = bytes >> 9;
             self.check_inode(inode, counted, reaches << block_size.log2());
         }
         if let Some(block) = inode.xattr_block {
-            self.xattr_block(inode, block, tell);
+            self.xattr_block(inode, block, first_window);
         }
     }
 
@@ -192,9 +197,9 @@ impl Checker<'_> {
     }
 
     /// Counts a reference to an attribute block, and claims the block the first time.
-    fn xattr_block(&mut self, inode: &Inode, block: Pblk, tell: bool) {
+    fn xattr_block(&mut self, inode: &Inode, block: Pblk, first_window: bool) {
         if let Err(error) = self.sbi.check_range("xattr block", block, 1) {
-            self.report_once(tell, Some(inode.ino), error);
+            self.report_once(first_window, Some(inode.ino), error);
             return;
         }
         let cluster = super::clusters(self.sbi, block, 1).start;

@@ -185,11 +185,11 @@ impl Checker<'_> {
         let windows = u64::from(groups.div_ceil(step));
         for (window_nr, from) in (0_u64..).zip((0..groups).step_by(index(step))) {
             let window = from..from.saturating_add(step).min(groups);
-            let tell = from == 0;
+            let first_window = from == 0;
             self.usage = Usage::new(first_cluster(window.start)..first_cluster(window.end));
             for group in (0..groups).map(GroupNr) {
-                if let Some(desc) = self.desc(group, tell) {
-                    self.claim_group(group, &desc, tell);
+                if let Some(desc) = self.desc(group, first_window) {
+                    self.claim_group(group, &desc, first_window);
                 }
             }
             for group in (0..groups).map(GroupNr) {
@@ -201,7 +201,8 @@ impl Checker<'_> {
                     total: windows.saturating_mul(groups.into()),
                 });
                 if let Some(desc) = self.desc(group, false) {
-                    let inodes = self.group_inodes(group, &desc, tell.then_some(&mut *table));
+                    let inodes =
+                        self.group_inodes(group, &desc, first_window.then_some(&mut *table));
                     free.1 = u64::saturating_add(free.1, inodes);
                 }
                 if self.failed.is_some() {
@@ -232,18 +233,18 @@ impl Checker<'_> {
         desc: &GroupDesc,
         mut table: Option<&mut Table>,
     ) -> u64 {
-        let tell = table.is_some();
+        let first_window = table.is_some();
         let inodes = match GroupInodes::read(self.sbi, group, desc) {
             Ok(inodes) => inodes,
             Err(error) => {
-                self.report_once(tell, None, error);
+                self.report_once(first_window, None, error);
                 return 0;
             }
         };
         let (mut marked_count, mut dirs) = (0, 0);
         for (ino, marked) in inodes.candidates() {
             marked_count += u32::from(marked);
-            if let Some(inode) = self.used_inode(ino, marked, tell) {
+            if let Some(inode) = self.used_inode(ino, marked, first_window) {
                 if let Some(table) = &mut table {
                     table.add(&inode);
                     if inode.file_type == FileType::Directory {
@@ -251,11 +252,11 @@ impl Checker<'_> {
                         self.directories.push(ino);
                     }
                 }
-                self.summary.inodes += u64::from(tell);
-                self.inode_blocks(&inode, tell);
+                self.summary.inodes += u64::from(first_window);
+                self.inode_blocks(&inode, first_window);
             }
         }
-        if !tell {
+        if !first_window {
             return 0;
         }
         if !inodes.is_padded() {
@@ -300,7 +301,7 @@ impl Checker<'_> {
         let windows = u64::from(geometry.groups_count.get().div_ceil(step));
         let mut window_nr = 0_u64;
         loop {
-            let tell = table.groups().start == 0;
+            let first_window = table.groups().start == 0;
             for (nr, &ino) in (0_u64..).zip(&directories) {
                 let count = u64::try_from(directories.len()).unwrap_or(u64::MAX);
                 self.progress(Progress {
@@ -309,7 +310,7 @@ impl Checker<'_> {
                     total: windows.saturating_mul(count),
                 });
                 if let Some(inode) = self.used_inode(ino, true, false) {
-                    self.directory(&mut table, &inode, tell);
+                    self.directory(&mut table, &inode, first_window);
                 }
                 if self.failed.is_some() {
                     return;
@@ -351,11 +352,11 @@ impl Checker<'_> {
         }
     }
 
-    fn desc(&mut self, group: GroupNr, tell: bool) -> Option<GroupDesc> {
+    fn desc(&mut self, group: GroupNr, first_window: bool) -> Option<GroupDesc> {
         match self.sbi.group_desc(group) {
             Ok(desc) => Some(desc),
             Err(error) => {
-                self.report_once(tell, None, error);
+                self.report_once(first_window, None, error);
                 None
             }
         }
@@ -407,8 +408,8 @@ impl Checker<'_> {
     }
 
     /// As [`Checker::report_error`], but what is wrong is reported in the first window only.
-    fn report_once(&mut self, tell: bool, ino: Option<Ino>, error: Error) {
-        if tell || matches!(error, Error::Device(_)) {
+    fn report_once(&mut self, first_window: bool, ino: Option<Ino>, error: Error) {
+        if first_window || matches!(error, Error::Device(_)) {
             self.report_error(ino, error);
         }
     }

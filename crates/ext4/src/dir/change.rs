@@ -135,7 +135,7 @@ fn add_linear(handle: &Handle<'_>, dir: &mut Inode, new: &NewEntry<'_>) -> Resul
         let (lblk, buffer) = next?;
         match dir_block::scan(&buffer.data(), buffer.block(), room, new.name)? {
             Spot::Exists => return Err(Error::Exists),
-            Spot::Room(offset) if place.is_none() => place = Some((lblk, buffer, offset)),
+            Spot::Space(offset) if place.is_none() => place = Some((lblk, buffer, offset)),
             _ if lblk.0 == 0 => first = Some(buffer),
             _ => {}
         }

@@ -83,7 +83,7 @@ pub(crate) fn grow(handle: &Handle<'_>, dir: &mut Inode, count: usize) -> Result
     let goal = goal(sbi, dir, before)?;
     if let Some(owners) = &mut dir.owners {
         let bytes = (count as u64) << block_size.log2();
-        owners.promise(bytes)?;
+        owners.reservation(bytes)?;
         owners.draw(bytes);
     }
     let taken = take(handle, &mut grown, count, goal).and_then(|()| map(handle, dir, &grown));

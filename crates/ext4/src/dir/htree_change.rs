@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! room in the leaf       one record goes in
-//! full leaf              its names and the new one, in the order of their hashes, become two leaves
+//! full leaf              its names and the new one, in hash order, become two leaves
 //!   full node above      its upper half becomes a node of its own, and so on upwards
 //!   full root            its entries become a node below it
 //! ```
@@ -44,7 +44,7 @@ pub(crate) fn add(handle: &Handle<'_>, dir: &mut Inode, new: &NewEntry<'_>) -> R
         return Err(Error::Exists);
     }
     match spot {
-        Spot::Room(offset) => {
+        Spot::Space(offset) => {
             handle.change(&leaf, owner(dir, lblk), |bytes| {
                 dir_block::insert(bytes, offset, new);
             });

@@ -46,7 +46,7 @@ pub(crate) fn add(handle: &Handle<'_>, dir: &mut Inode, new: &NewEntry<'_>) -> R
     for (i, region) in regions(&mut data).enumerate() {
         match dir_block::scan(region, NO_BLOCK, region.len(), new.name)? {
             Spot::Exists => return Err(Error::Exists),
-            Spot::Room(offset) if place.is_none() => place = Some((i, offset)),
+            Spot::Space(offset) if place.is_none() => place = Some((i, offset)),
             _ => {}
         }
     }

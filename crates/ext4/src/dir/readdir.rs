@@ -2,8 +2,8 @@
 //! place, and a listing goes on from any cookie.
 //!
 //! ```text
-//! hashed      hash (31 bits) | minor hash (32 bits)     does not change when names move between leaves
-//! linear      offset in the directory + 1               does not change as records never move
+//! hashed      hash (31 bits) | minor hash (32 bits)     stays when names move between leaves
+//! linear      offset in the directory + 1               stays, as records never move
 //! ```
 //! A directory of one block that would get an htree if it grew is listed as if it had one, so
 //! that cookies stay good. "." and ".." come first, at 1 and 2. Names of one hash are all at hand
@@ -25,11 +25,11 @@ use crate::journal::sbi::Sbi;
 
 /// What is notified of each entry: it, and the cookie to go on with after it. False ends the
 /// listing.
-pub(crate) type Tell<'a> = dyn FnMut(&DirEntry<'_>, u64) -> bool + 'a;
+pub(crate) type EachEntry<'a> = dyn FnMut(&DirEntry<'_>, u64) -> bool + 'a;
 
 /// Reports the entries of a directory after `cookie`, 0 for all. An entry that is there all the
 /// time is reported once, whatever happens to others between one call and the next.
-pub(crate) fn read_from(sbi: &Sbi, dir: &Inode, cookie: u64, f: &mut Tell<'_>) -> Result<()> {
+pub(crate) fn read_from(sbi: &Sbi, dir: &Inode, cookie: u64, f: &mut EachEntry<'_>) -> Result<()> {
     check_is_dir(dir)?;
     if dir.has(InodeFlags::INLINE_DATA) {
         let block = Block {
@@ -38,7 +38,7 @@ pub(crate) fn read_from(sbi: &Sbi, dir: &Inode, cookie: u64, f: &mut Tell<'_>) -
         };
         return match may_hash(sbi) {
             true => read_one(sbi, block, cookie, f),
-            false => tell_records(sbi, &block, 0, cookie, f).map(|_| ()),
+            false => report_records(sbi, &block, 0, cookie, f).map(|_| ()),
         };
     }
     if is_dx(sbi, dir) {
@@ -89,7 +89,7 @@ fn records<'a>(sbi: &Sbi, bytes: &'a [u8], at: Pblk) -> DirBlock<'a> {
     DirBlock::new(bytes, Some(at), incompat)
 }
 
-fn read_linear(sbi: &Sbi, dir: &Inode, cookie: u64, f: &mut Tell<'_>) -> Result<()> {
+fn read_linear(sbi: &Sbi, dir: &Inode, cookie: u64, f: &mut EachEntry<'_>) -> Result<()> {
     let log2 = sbi.geometry().block_size.log2();
     let Ok(lblk) = u32::try_from(cookie >> log2) else {
         return Ok(());
@@ -98,7 +98,7 @@ fn read_linear(sbi: &Sbi, dir: &Inode, cookie: u64, f: &mut Tell<'_>) -> Result<
     while let Some(next) = cursor.next_buffer(sbi, dir) {
         let (lblk, buffer) = next?;
         let start = u64::from(lblk.0) << log2;
-        if !tell_records(sbi, &Block::from(buffer), start, cookie, f)? {
+        if !report_records(sbi, &Block::from(buffer), start, cookie, f)? {
             return Ok(());
         }
     }
@@ -106,12 +106,12 @@ fn read_linear(sbi: &Sbi, dir: &Inode, cookie: u64, f: &mut Tell<'_>) -> Result<
 }
 
 /// Reports the records of a block that begins at byte `start`; false if that is to be all.
-fn tell_records(
+fn report_records(
     sbi: &Sbi,
     block: &Block,
     start: u64,
     cookie: u64,
-    f: &mut Tell<'_>,
+    f: &mut EachEntry<'_>,
 ) -> Result<bool> {
     for entry in records(sbi, &block.data, block.at) {
         let entry = entry?;
@@ -140,7 +140,7 @@ struct Batch<'a> {
     blocks: Vec<Block>,
     items: Vec<Item>,
     /// The cookie of the last entry reported.
-    told: u64,
+    reported: u64,
 }
 
 impl<'a> Batch<'a> {
@@ -151,7 +151,7 @@ impl<'a> Batch<'a> {
             seed: sbi.superblock().hash_seed(),
             blocks: Vec::new(),
             items: Vec::new(),
-            told: cookie,
+            reported: cookie,
         }
     }
 
@@ -195,7 +195,7 @@ impl<'a> Batch<'a> {
 
     /// Reports what has been gathered and comes after what was reported; false if that is to be
     /// all.
-    fn tell(&mut self, f: &mut Tell<'_>) -> bool {
+    fn report(&mut self, f: &mut EachEntry<'_>) -> bool {
         let mut items = std::mem::take(&mut self.items);
         items.sort_unstable_by(|a, b| {
             let name = |item| self.entry(item).map(|entry| entry.name);
@@ -206,10 +206,10 @@ impl<'a> Batch<'a> {
             let same_hash = before.filter(|before| before >> 32 == item.key >> 32);
             let at = same_hash.map_or(item.key, |before| item.key.max(before + 1));
             before = Some(at);
-            if at <= self.told {
+            if at <= self.reported {
                 continue;
             }
-            self.told = at;
+            self.reported = at;
             if let Some(entry) = self.entry(item)
                 && !f(&entry, at)
             {
@@ -223,15 +223,15 @@ impl<'a> Batch<'a> {
     }
 }
 
-fn read_one(sbi: &Sbi, block: Block, cookie: u64, f: &mut Tell<'_>) -> Result<()> {
+fn read_one(sbi: &Sbi, block: Block, cookie: u64, f: &mut EachEntry<'_>) -> Result<()> {
     let version = hash_version(sbi, sbi.superblock().s_def_hash_version)?;
     let mut batch = Batch::new(sbi, version, cookie);
     batch.gather(block)?;
-    batch.tell(f);
+    batch.report(f);
     Ok(())
 }
 
-fn read_tree(sbi: &Sbi, dir: &Inode, cookie: u64, f: &mut Tell<'_>) -> Result<()> {
+fn read_tree(sbi: &Sbi, dir: &Inode, cookie: u64, f: &mut EachEntry<'_>) -> Result<()> {
     // OK to truncate: 31 bits of hash; a cookie that was never given ends up anywhere.
     let start = ((cookie >> 32) as u32) << 1;
     let (mut walk, _) = Walk::to(sbi, dir, |_| Ok(start))?;
@@ -248,7 +248,7 @@ fn read_tree(sbi: &Sbi, dir: &Inode, cookie: u64, f: &mut Tell<'_>) -> Result<()
         batch.gather(Block::from(leaf))?;
         let next = walk.next_hash();
         // Names of one hash are reported together.
-        if next.is_none_or(|hash| hash & 1 == 0) && !batch.tell(f) {
+        if next.is_none_or(|hash| hash & 1 == 0) && !batch.report(f) {
             return Ok(());
         }
         if batch.blocks.len() > SAME_HASH_LEAVES_MAX as usize {

@@ -185,8 +185,8 @@ fn write_by(
     // for reserved below, and its reservation would be returned while this write counts on it.
     settle_lost_locked(sbi, file);
     let end = offset + data.len() as u64;
-    let end = match promise(sbi, file, offset, end) {
-        Ok(promised) => promised,
+    let end = match reservation(sbi, file, offset, end) {
+        Ok(granted) => granted,
         Err(error) => {
             // A part of it may be reserved, for which no page comes.
             forget_untaken(sbi, file, offset..end);
@@ -236,7 +236,7 @@ pub(crate) fn drop_set_id(file: &InodeRef, how: SetId) -> Result<()> {
 
 /// Reserves blocks to what is not mapped of a range, and makes it delayed. Returns how far: less
 /// than `to` where space or a quota ran out.
-fn promise(sbi: &Sbi, file: &InodeRef, from: u64, to: u64) -> Result<u64> {
+fn reservation(sbi: &Sbi, file: &InodeRef, from: u64, to: u64) -> Result<u64> {
     let rw = sbi.writable()?;
     let size = sbi.geometry().block_size;
     let mut next = (from >> size.log2()) as u32;
@@ -248,14 +248,14 @@ fn promise(sbi: &Sbi, file: &InodeRef, from: u64, to: u64) -> Result<u64> {
     }
     while next < end {
         let Known { status, len, .. } = known(sbi, file, Lblk(next), end - next)?;
-        let promised = match status {
+        let result = match status {
             Status::Hole => {
                 let start = Lblk(next);
-                promise_hole(sbi, rw, file, LblkRun { start, len })
+                reserve_hole(sbi, rw, file, LblkRun { start, len })
             }
             _ => Ok(len),
         };
-        match promised {
+        match result {
             Ok(len) => next += len,
             // What is reserved for its tables is less once they are there.
             Err(Error::NoSpace { .. }) if has_too_much => {
@@ -271,7 +271,7 @@ fn promise(sbi: &Sbi, file: &InodeRef, from: u64, to: u64) -> Result<u64> {
 }
 
 /// Reserves blocks from the start of a hole on, all of it at most, and makes these delayed.
-fn promise_hole(sbi: &Sbi, rw: &Rw, file: &InodeRef, hole: LblkRun) -> Result<u32> {
+fn reserve_hole(sbi: &Sbi, rw: &Rw, file: &InodeRef, hole: LblkRun) -> Result<u32> {
     let (len, tables) = match file.delayed_tables_if_any() {
         Some(tables) => tables.part(hole.start, hole.len),
         None => (hole.len, 0),
@@ -283,7 +283,7 @@ fn promise_hole(sbi: &Sbi, rw: &Rw, file: &InodeRef, hole: LblkRun) -> Result<u3
     let block = sbi.geometry().block_size.bytes();
     let len = match owners {
         Some(owners) => {
-            promise_some(rw, owners, some, block).inspect_err(|_| rw.release(tables.into()))?
+            reserve_part(rw, owners, some, block).inspect_err(|_| rw.release(tables.into()))?
         }
         None => some,
     };
@@ -295,7 +295,7 @@ fn promise_hole(sbi: &Sbi, rw: &Rw, file: &InodeRef, hole: LblkRun) -> Result<u3
     };
     let replaced = note_blocks(rw, file, delayed);
     if let Some(owners) = owners {
-        owners.unpromise(u64::from(replaced) * u64::from(block));
+        owners.unreserve(u64::from(replaced) * u64::from(block));
     }
     Ok(len)
 }
@@ -304,13 +304,13 @@ fn promise_hole(sbi: &Sbi, rw: &Rw, file: &InodeRef, hole: LblkRun) -> Result<u3
 /// tables.
 fn reserve_some(sbi: &Sbi, file: &InodeRef, len: u32, tables: u32) -> Result<u32> {
     let (rw, data) = (sbi.writable()?, Purpose::Data(file.caller()));
-    let beside = u64::from(tables);
-    match reserve(sbi, rw, data, u64::from(len) + beside) {
+    let extra = u64::from(tables);
+    match reserve(sbi, rw, data, u64::from(len) + extra) {
         Ok(()) => Ok(len),
         Err(error) => {
-            let left = rw.available_blocks().saturating_sub(beside);
+            let left = rw.available_blocks().saturating_sub(extra);
             let some = u32::try_from(left).unwrap_or(u32::MAX).min(len);
-            if some > 0 && rw.reserve(sbi, data, u64::from(some) + beside) {
+            if some > 0 && rw.reserve(sbi, data, u64::from(some) + extra) {
                 return Ok(some);
             }
             Err(error)
@@ -320,17 +320,17 @@ fn reserve_some(sbi: &Sbi, file: &InodeRef, len: u32, tables: u32) -> Result<u32
 
 /// Of blocks that are reserved for a file, lets who pays for it have as many as limits allow; the
 /// others are given back.
-fn promise_some(rw: &Rw, owners: &Owners, reserved: u32, block: u32) -> Result<u32> {
+fn reserve_part(rw: &Rw, owners: &Owners, reserved: u32, block: u32) -> Result<u32> {
     let mut len = reserved;
     loop {
-        let promised = owners.promise(u64::from(len) * u64::from(block));
-        let more = if promised.is_ok() { len } else { len / 2 };
-        match promised {
+        let result = owners.reservation(u64::from(len) * u64::from(block));
+        let more = if result.is_ok() { len } else { len / 2 };
+        match result {
             // Rarely more than a few rounds: this is where a limit is reached.
             Err(_) if more > 0 => len = more,
-            promised => {
+            result => {
                 rw.release((reserved - more).into());
-                return promised.map(|()| len);
+                return result.map(|()| len);
             }
         }
     }
@@ -466,7 +466,7 @@ fn set_size(file: &InodeRef, size: u64, cuts: bool) -> Result<bool> {
 /// Writes the data of a file. Where it finds no space, and a commit makes some, it is tried once
 /// more.
 fn write_all(sbi: &Sbi, rw: &Rw, file: &InodeRef) -> Result<()> {
-    let told = file.told_errors();
+    let reported = file.reported_errors();
     let written = file.write_pages();
     if !written.as_ref().is_err_and(Error::is_no_space) || !rw.has_freed() {
         return written;
@@ -476,7 +476,7 @@ fn write_all(sbi: &Sbi, rw: &Rw, file: &InodeRef) -> Result<()> {
     let again = file.write_pages();
     // What is written now was not lost; what was given up is, then or long before, whatever came
     // after.
-    match file.gave_up_since(told) {
+    match file.gave_up_since(reported) {
         true => written,
         false => again,
     }
@@ -499,7 +499,7 @@ fn sync(file: &InodeRef, all: bool) -> Result<()> {
     rw.journal.check()?;
     // The number is taken after the data was written and before the commit: if the commit
     // flushes, that flush covers the data, and `wait_durable` finds it done.
-    let ticket = rw.journal.barrier().ticket();
+    let seq = rw.journal.barrier().seq();
     let tid = if all && file.is_changed_later() {
         rw.journal.running()
     } else if all {
@@ -508,7 +508,7 @@ fn sync(file: &InodeRef, all: bool) -> Result<()> {
         file.datasync_tid.load(Relaxed)
     };
     rw.journal.commit(tid, &**sbi)?;
-    Ok(rw.journal.wait_durable(ticket)?)
+    Ok(rw.journal.wait_durable(seq)?)
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ const STEP_CREDITS: u32 = 64;
 /// Blocks reserved for the tree where extents are cut at the ends of a range.
 const MAP_BLOCKS: u64 = 8;
 /// Blocks that are reserved at once.
-const PROMISE_MAX: u32 = 32_768;
+const RESERVE_MAX: u32 = 32_768;
 
 /// What is to be done with a range of a file. Offsets and lengths are bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -214,17 +214,17 @@ fn allocate(file: &InodeRef, span: &Span) -> Result<()> {
             next += len;
             continue;
         }
-        let len = len.min(PROMISE_MAX - 1);
+        let len = len.min(RESERVE_MAX - 1);
         let _blocks = ensure_blocks(sbi, Purpose::Data(file.caller()), len.into())?;
-        promise_quota(file, len, false)?;
+        reserve_quota(file, len, false)?;
         let start = Lblk(next);
         let taken = data_blocks::take(sbi, file, LblkRun { start, len }, true);
         // What is taken stays reserved until it is charged.
         let kept = taken.as_ref().map_or(0, |taken| taken.len);
-        promise_quota(file, len - kept, true)?;
+        reserve_quota(file, len - kept, true)?;
         let taken = taken?;
         if let Err(error) = map_taken(sbi, file, start, taken, true) {
-            promise_quota(file, taken.len, true)?;
+            reserve_quota(file, taken.len, true)?;
             return Err(error);
         }
         next += taken.len;
@@ -233,12 +233,12 @@ fn allocate(file: &InodeRef, span: &Span) -> Result<()> {
 }
 
 /// Reserves blocks to a caller that pays for a file, or takes that back.
-fn promise_quota(file: &InodeRef, blocks: u32, back: bool) -> Result<()> {
+fn reserve_quota(file: &InodeRef, blocks: u32, back: bool) -> Result<()> {
     let inode = file.inode.read();
     let bytes = u64::from(blocks) * file.sbi().block_len() as u64;
     match &inode.owners {
-        Some(owners) if back => owners.unpromise(bytes),
-        Some(owners) => owners.promise(bytes)?,
+        Some(owners) if back => owners.unreserve(bytes),
+        Some(owners) => owners.reservation(bytes)?,
         None => {}
     }
     Ok(())

@@ -94,7 +94,7 @@ pub(crate) fn fiemap(
         match &mut last {
             Some(last) if adjoin(last, &part) => last.len += part.len,
             _ => {
-                if last.take().is_some_and(|last| !each(tell(&last, log))) {
+                if last.take().is_some_and(|last| !each(extent_of(&last, log))) {
                     return Ok(());
                 }
                 last = Some(part).filter(|part| part.status != Status::Hole);
@@ -102,13 +102,13 @@ pub(crate) fn fiemap(
         }
     }
     if let Some(last) = last {
-        each(tell(&last, log));
+        each(extent_of(&last, log));
     }
     Ok(())
 }
 
 /// A part that is no hole, in bytes, where blocks have `log` bits.
-fn tell(known: &Known, log: u32) -> FileExtent {
+fn extent_of(known: &Known, log: u32) -> FileExtent {
     FileExtent {
         offset: u64::from(known.lblk.0) << log,
         len: u64::from(known.len) << log,

@@ -44,7 +44,7 @@ pub(crate) fn leave_inode(file: &InodeRef) -> Result<()> {
         read_inline(sbi, &inode, 0, part.ok_or_else(|| too_long(&inode))?)?;
         data
     };
-    let promise = ensure_blocks(sbi, Purpose::Data(file.caller()), 1)?;
+    let reservation = ensure_blocks(sbi, Purpose::Data(file.caller()), 1)?;
     let first = LblkRun {
         start: Lblk(0),
         len: 1,
@@ -52,17 +52,17 @@ pub(crate) fn leave_inode(file: &InodeRef) -> Result<()> {
     let taken = data_blocks::take(sbi, file, first, false)?;
     let allocator = &sbi.writable()?.allocator;
     if let Err(error) = sbi.device().write_at(sbi.byte_offset(taken.start), &data) {
-        allocator.untake(taken);
+        allocator.cancel(taken);
         return Err(error.into());
     }
-    drop(promise);
+    drop(reservation);
     let bytes = sbi.block_len() as u64;
     let paid = match &file.inode.read().owners {
-        Some(owners) => owners.promise(bytes),
+        Some(owners) => owners.reservation(bytes),
         None => Ok(()),
     };
     if let Err(error) = paid {
-        allocator.untake(taken);
+        allocator.cancel(taken);
         return Err(error);
     }
     move_out(file, Some(taken))
@@ -84,7 +84,7 @@ fn move_out(file: &InodeRef, block: Option<Run>) -> Result<()> {
         Ok(handle) => handle,
         Err(error) => {
             if let (Some(rw), Some(run)) = (sbi.rw(), block) {
-                rw.allocator.untake(run);
+                rw.allocator.cancel(run);
             }
             return Err(error);
         }

@@ -167,14 +167,14 @@ impl InodeRef {
     }
 
     /// Errors of writing its data that this user has been notified, as a number that grows.
-    pub(crate) fn told_errors(&self) -> u64 {
+    pub(crate) fn reported_errors(&self) -> u64 {
         self.user.seen.load(Relaxed)
     }
 
     /// Whether data of it were given up since this user had been notified so many errors.
-    pub(crate) fn gave_up_since(&self, told: u64) -> bool {
+    pub(crate) fn gave_up_since(&self, reported: u64) -> bool {
         let pages = self.pages_if_any();
-        pages.is_some_and(|pages| pages.gave_up_since(told))
+        pages.is_some_and(|pages| pages.gave_up_since(reported))
     }
 
     /// What an fsync of this user says where an error has ended all writing: the first time that

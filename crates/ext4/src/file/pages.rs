@@ -88,12 +88,12 @@ impl Pages for FilePages {
     }
 
     fn write_run(&self, offset: u64, run: &[&[u8]]) -> Result<()> {
-        self.write_run_telling(offset, run, &|| ())
+        self.write_run_reporting(offset, run, &|| ())
     }
 
-    fn write_run_telling(&self, offset: u64, run: &[&[u8]], told: &dyn Fn()) -> Result<()> {
+    fn write_run_reporting(&self, offset: u64, run: &[&[u8]], reported: &dyn Fn()) -> Result<()> {
         let (sbi, cell) = self.parts()?;
-        let written = Self::write_to(&sbi, &cell, offset, run, told);
+        let written = Self::write_to(&sbi, &cell, offset, run, reported);
         error_record::noted(&sbi, cell.ino, written)
     }
 
@@ -115,11 +115,21 @@ impl Pages for FilePages {
 
 impl FilePages {
     /// Writes a run to where the file's blocks are, or takes blocks for it.
-    fn write_to(sbi: &Sbi, cell: &Cell, offset: u64, run: &[&[u8]], told: &dyn Fn()) -> Result<()> {
+    fn write_to(
+        sbi: &Sbi,
+        cell: &Cell,
+        offset: u64,
+        run: &[&[u8]],
+        reported: &dyn Fn(),
+    ) -> Result<()> {
         sbi.relieve();
         let size = sbi.geometry().block_size;
         let total: usize = run.iter().map(|part| part.len()).sum();
-        let mut pieces = Pieces { run, at: 0, told };
+        let mut pieces = Pieces {
+            run,
+            at: 0,
+            reported,
+        };
         let mut next = (offset >> size.log2()) as u32;
         let end = next + (total >> size.log2()) as u32;
         while next < end {
@@ -156,7 +166,7 @@ pub(crate) fn forget_delayed(sbi: &Sbi, cell: &Cell, from: Lblk, len: u32) {
     let inode = rw.quotas.is_some().then(|| cell.inode.read());
     let delayed = forget_blocks(rw, cell, from, len);
     if let Some(owners) = inode.as_ref().and_then(|inode| inode.owners.as_ref()) {
-        owners.unpromise(u64::from(delayed) * sbi.block_len() as u64);
+        owners.unreserve(u64::from(delayed) * sbi.block_len() as u64);
     }
 }
 
@@ -311,7 +321,7 @@ struct Pieces<'a> {
     /// Bytes of the first slice that are written.
     at: usize,
     /// Hears of each request that is done.
-    told: &'a dyn Fn(),
+    reported: &'a dyn Fn(),
 }
 
 impl Pieces<'_> {
@@ -321,7 +331,7 @@ impl Pieces<'_> {
         while done < len {
             let part = (len - done).min(REQUEST_MAX);
             self.write_part(sbi, sbi.byte_offset(to) + done as u64, part)?;
-            (self.told)();
+            (self.reported)();
             done += part;
         }
         Ok(())
@@ -364,7 +374,7 @@ fn write_new(sbi: &Sbi, cell: &Cell, hole: &Mapping, pieces: &mut Pieces<'_>) ->
     let taken = data_blocks::take(sbi, cell, wanted, false)?;
     let bytes = (taken.len as usize) << sbi.geometry().block_size.log2();
     if let Err(error) = pieces.write(sbi, taken.start, bytes) {
-        rw.allocator.untake(taken);
+        rw.allocator.cancel(taken);
         return Err(error);
     }
     // Only after the data is on the device: a commit that maps blocks before they are written
@@ -387,7 +397,7 @@ pub(crate) fn map_taken(
     let handle = match sbi.start(credits) {
         Ok(handle) => handle,
         Err(error) => {
-            rw.allocator.untake(taken);
+            rw.allocator.cancel(taken);
             return Err(error);
         }
     };

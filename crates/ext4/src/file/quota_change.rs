@@ -81,7 +81,7 @@ pub(crate) enum Payers {
 
 impl Payers {
     /// These, who may be those who pay for `inode`.
-    pub(crate) fn beside(inode: &Inode, ids: Ids) -> Self {
+    pub(crate) fn next_to(inode: &Inode, ids: Ids) -> Self {
         match &inode.owners {
             Some(owners) if ids_of(inode) == ids && owners.is_placed() => {
                 Self::Known(owners.clone())

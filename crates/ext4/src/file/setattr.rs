@@ -177,7 +177,7 @@ fn hand_over(
         Some(owners) => {
             let usage = Usage {
                 space: inode.blocks << 9,
-                promised: delayed,
+                reserved: delayed,
                 inodes,
             };
             owners.transfer(handle, payers, usage)

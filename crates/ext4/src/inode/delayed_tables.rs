@@ -134,7 +134,7 @@ mod tests {
     use std::collections::BTreeSet;
     use std::time::Duration;
 
-    use uext4_extent_status::Room;
+    use uext4_extent_status::ExtentStatusCache;
     use uext4_ondisk::Pblk;
 
     use super::*;
@@ -151,10 +151,10 @@ mod tests {
 
     #[test]
     fn reservations_cover_the_tables_of_delayed_blocks() {
-        let known = Tree::new(&Room::new(|| Duration::ZERO));
+        let known = Tree::new(&ExtentStatusCache::new(|| Duration::ZERO));
         let tables = DelayedTables::new(Reach { log: 2 });
         let mut delayed = BTreeSet::new();
-        let mut promised = (0, 0);
+        let mut reserved = (0, 0);
         let mut numbers = uext4_testkit::SplitMix64::new(1);
         let mut random = |below: u32| numbers.below(below.into()) as u32;
         for _ in 0..20_000 {
@@ -164,8 +164,8 @@ mod tests {
             if kind < 2 {
                 let part = tables.part(Lblk(lblk), len);
                 len = part.0;
-                promised.0 += u64::from(part.0);
-                promised.1 += u64::from(part.1);
+                reserved.0 += u64::from(part.0);
+                reserved.1 += u64::from(part.1);
             }
             let status = if kind < 2 {
                 Status::Delayed
@@ -183,8 +183,8 @@ mod tests {
                 3 => tables.remove(&known, Lblk(lblk), len),
                 _ => tables.insert(&known, extent),
             };
-            promised.0 -= u64::from(unneeded.data);
-            promised.1 -= u64::from(unneeded.tables);
+            reserved.0 -= u64::from(unneeded.data);
+            reserved.1 -= u64::from(unneeded.tables);
             let end = if kind == 3 && len > 30 {
                 96
             } else {
@@ -198,7 +198,7 @@ mod tests {
             }
             let needed: BTreeSet<_> = delayed.iter().map(|block| table(*block)).collect();
             let needed = needed.iter().map(|(_, levels)| levels).sum();
-            assert_eq!(promised, (delayed.len() as u64, needed));
+            assert_eq!(reserved, (delayed.len() as u64, needed));
         }
         assert!(!delayed.is_empty());
     }

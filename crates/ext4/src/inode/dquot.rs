@@ -2,9 +2,9 @@
 //! checked before.
 //!
 //! ```text
-//!  promise ──▶ claimed      room is asked for before anything changes: this is what limits refuse
+//!  reservation ──▶ claimed      before anything changes; limits refuse here
 //!  charge  ──▶ space        blocks and inodes have changed hands, inside a handle: never refused
-//!  seal    ──▶ quota file   once a commit, what was charged goes into the block it belongs to
+//!  rule    ──▶ quota file   once a commit, what was charged goes into the block it belongs to
 //! ```
 //! Space is claimed when it is reserved for data that waits to be written, or else when it is
 //! charged; limits are about what is claimed. The first charge of a transaction makes the block
@@ -95,7 +95,7 @@ impl Shared {
 
     /// Puts what was charged since the last commit into the quota files' blocks. New handles
     /// wait.
-    pub(crate) fn seal(&self, closing: &impl Edit) {
+    pub(crate) fn rule(&self, closing: &impl Edit) {
         for dquot in std::mem::take(&mut *self.changed.lock()) {
             dquot.changed.store(false, Relaxed);
             dquot.store(closing);

@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
-use uext4_extent_status::{Room, Tree};
+use uext4_extent_status::{ExtentStatusCache, Tree};
 use uext4_jbd2::Tid;
 use uext4_mballoc::FileSpace;
 use uext4_ondisk::Ino;
@@ -98,7 +98,7 @@ pub(crate) struct InodeCache {
     later: Later,
     /// How many those are.
     later_count: AtomicUsize,
-    room: Arc<Room>,
+    room: Arc<ExtentStatusCache>,
     /// Inodes in the table, and how many of them have pages.
     count: AtomicU64,
     with_pages: AtomicU64,
@@ -191,8 +191,8 @@ impl Cell {
     /// Nothing of it is only in memory.
     fn is_idle(&self) -> bool {
         let clean = self.pages_if_any().is_none_or(|pages| !pages.is_dirty());
-        let promised = self.extents.get().map_or(0, Tree::delayed_blocks);
-        self.users() == 0 && clean && !self.is_changed_later() && promised == 0
+        let reserved = self.extents.get().map_or(0, Tree::delayed_blocks);
+        self.users() == 0 && clean && !self.is_changed_later() && reserved == 0
     }
 
     /// Whether it may leave the table, which holds it only once. With `all`, also one that a
@@ -225,7 +225,7 @@ impl Cell {
 
 impl InodeCache {
     /// An empty table whose inodes keep what they know of blocks in `room`.
-    pub(crate) fn new(room: &Arc<Room>) -> Self {
+    pub(crate) fn new(room: &Arc<ExtentStatusCache>) -> Self {
         Self {
             shards: std::array::from_fn(|_| Mutex::default()),
             later: Later::default(),
@@ -243,7 +243,7 @@ impl InodeCache {
     }
 
     /// What all its inodes know of their blocks.
-    pub(crate) fn room(&self) -> &Arc<Room> {
+    pub(crate) fn room(&self) -> &Arc<ExtentStatusCache> {
         &self.room
     }
 

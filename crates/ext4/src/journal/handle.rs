@@ -264,7 +264,7 @@ fn runs(geometry: &Geometry, start: Pblk, len: u64) -> impl Iterator<Item = Run>
 impl Edit for Handle<'_> {
     fn change<R>(&self, buffer: &Buffer, owner: Owner, f: impl FnOnce(&mut [u8]) -> R) -> R {
         self.changed.set(true);
-        self.journal.modify(buffer, owner.tag(), owner.seal(), f)
+        self.journal.modify(buffer, owner.tag(), owner.rule(), f)
     }
 
     fn fresh(&self, block: Pblk) -> Buffer {

@@ -3,7 +3,7 @@
 
 use uext4_blockdev::host;
 
-use crate::base::memory::{MemoryUse, Rooms};
+use crate::base::memory::{Caches, MemoryUse};
 use crate::journal::rw::Rw;
 use crate::journal::sbi::Sbi;
 
@@ -11,7 +11,7 @@ use crate::journal::sbi::Sbi;
 const PRESSURE_INTERVAL: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// Everything that takes part in the budget.
-fn rooms<'a>(sbi: &'a Sbi, rw: &'a Rw) -> Rooms<'a> {
+fn caches<'a>(sbi: &'a Sbi, rw: &'a Rw) -> Caches<'a> {
     let extents = &**rw.inodes.room();
     [
         &rw.names,
@@ -28,7 +28,7 @@ impl Sbi {
     /// Frees memory if too much is taken; what is clean goes. May be called under any lock.
     pub(crate) fn relieve(&self) {
         if let Some(rw) = self.rw() {
-            rw.memory.look(&rooms(self, rw));
+            rw.memory.look(&caches(self, rw));
         }
     }
 
@@ -36,7 +36,7 @@ impl Sbi {
     /// handle may be started.
     pub(crate) fn make_room(&self) {
         if let Some(rw) = self.rw()
-            && rw.memory.look(&rooms(self, rw))
+            && rw.memory.look(&caches(self, rw))
         {
             self.drain(rw);
         }
@@ -62,7 +62,7 @@ impl Sbi {
         let Some(rw) = self.rw() else {
             return;
         };
-        if rw.memory.background(&rooms(self, rw)) {
+        if rw.memory.background(&caches(self, rw)) {
             self.drain(rw);
         }
     }
@@ -83,7 +83,7 @@ impl Sbi {
     /// What is taken of the budget.
     pub(crate) fn memory_use(&self) -> MemoryUse {
         match self.rw() {
-            Some(rw) => rw.memory.usage(&rooms(self, rw)),
+            Some(rw) => rw.memory.usage(&caches(self, rw)),
             None => MemoryUse {
                 budget: self.cache().limit() as u64,
                 limit: self.cache().limit() as u64,
@@ -108,13 +108,13 @@ impl Sbi {
             rw.draining.try_lock()
         };
         // Another thread may have done it meanwhile.
-        if draining.is_none() || !rw.memory.look(&rooms(self, rw)) {
+        if draining.is_none() || !rw.memory.look(&caches(self, rw)) {
             return;
         }
         // What fails aborts the journal: who changes something next is notified.
         let written = rw.journal.commit_now(self);
         _ = written.and_then(|()| rw.journal.checkpoint());
         rw.memory.drained();
-        rw.memory.look(&rooms(self, rw));
+        rw.memory.look(&caches(self, rw));
     }
 }

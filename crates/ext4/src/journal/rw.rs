@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use uext4_blockdev::{Claim, Clock};
-use uext4_extent_status::{Options as ExtentStatusOptions, Room};
+use uext4_extent_status::{ExtentStatusCache, Options as ExtentStatusOptions};
 use uext4_jbd2::{Journal, Tid};
 use uext4_mballoc::{Allocator, Options as AllocatorOptions, Policies as AllocatorPolicies, Run};
 use uext4_ondisk::group_desc::GroupDesc;
@@ -221,7 +221,8 @@ impl Rw {
         let allocator = Allocator::with_options(disk.geometry(), &bitmaps, options, policies)?;
         let (sec, nsec) = parts.clock.now();
         let for_room = Arc::clone(&parts.clock);
-        let extent_status = Room::with_options(parts.extent_status, move || for_room.monotonic());
+        let extent_status =
+            ExtentStatusCache::with_options(parts.extent_status, move || for_room.monotonic());
         Ok(Self {
             journal: parts.journal,
             groups,

@@ -16,12 +16,12 @@ use crate::journal::sbi::Sbi;
 
 /// Blocks reserved for an operation, for as long as it runs.
 #[derive(Debug)]
-pub(crate) struct Promise<'a> {
+pub(crate) struct BlockReservation<'a> {
     rw: &'a Rw,
     blocks: u64,
 }
 
-impl Drop for Promise<'_> {
+impl Drop for BlockReservation<'_> {
     fn drop(&mut self) {
         self.rw.release(self.blocks);
     }
@@ -32,10 +32,14 @@ const FLUSHERS_AWAITED: Duration = Duration::from_secs(5);
 
 /// Reserves blocks for an operation that holds no handle yet. Commits if that is what makes blocks
 /// free.
-pub(crate) fn ensure_blocks(sbi: &Sbi, purpose: Purpose, blocks: u64) -> Result<Promise<'_>> {
+pub(crate) fn ensure_blocks(
+    sbi: &Sbi,
+    purpose: Purpose,
+    blocks: u64,
+) -> Result<BlockReservation<'_>> {
     let rw = sbi.writable()?;
     reserve(sbi, rw, purpose, blocks)?;
-    Ok(Promise { rw, blocks })
+    Ok(BlockReservation { rw, blocks })
 }
 
 /// Reserves blocks until [`Rw::release`]; as [`ensure_blocks`] otherwise.

@@ -31,9 +31,9 @@ pub(crate) fn statfs(sbi: &Sbi) -> Statfs {
     let geometry = sbi.geometry();
     let (superblock, free, kept) = match sbi.rw() {
         Some(rw) => {
-            let promised = rw.reserved_blocks();
+            let reserved = rw.reserved_blocks();
             let superblock = rw.superblock();
-            let free = superblock.free_blocks_count().saturating_sub(promised);
+            let free = superblock.free_blocks_count().saturating_sub(reserved);
             (superblock, free, rw.metadata_reserve())
         }
         None => (*sbi.superblock(), sbi.superblock().free_blocks_count(), 0),
@@ -95,8 +95,8 @@ mod tests {
             kernel_mount(&memory, |place| {
                 let mut stat = Command::new("stat");
                 stat.args(["-f", "-c", "%S %b %f %c %d"]).arg(place);
-                let told = String::from_utf8(stat.output().unwrap().stdout).unwrap();
-                let theirs: Vec<u64> = told
+                let reported = String::from_utf8(stat.output().unwrap().stdout).unwrap();
+                let theirs: Vec<u64> = reported
                     .split_whitespace()
                     .map(|number| number.parse().unwrap())
                     .collect();

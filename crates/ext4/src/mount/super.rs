@@ -346,9 +346,9 @@ pub(crate) fn sync(sbi: &Sbi, seen: &AtomicU64) -> Result<()> {
     // Data, then the commit of what maps it, then a flush that covers both. An error of the data
     // is returned last: what could be written is durable all the same.
     let written = write_all(sbi, rw, seen);
-    let ticket = rw.journal.barrier().ticket();
+    let seq = rw.journal.barrier().seq();
     rw.journal.commit_now(sbi)?;
-    rw.journal.wait_durable(ticket)?;
+    rw.journal.wait_durable(seq)?;
     written
 }
 

@@ -30,7 +30,7 @@ use crate::inode::{Inode, LINKS_MAX};
 use crate::journal::handle::Handle;
 use crate::journal::rw::Purpose;
 use crate::journal::sbi::Sbi;
-use crate::journal::space::{Promise, ensure_blocks};
+use crate::journal::space::{BlockReservation, ensure_blocks};
 use crate::map;
 use crate::orphan::change::Orphans;
 use crate::xattr;
@@ -120,12 +120,12 @@ pub(crate) fn create(
 ) -> Result<InodeRef> {
     check_name(name)?;
     let made = make(parent, name, kind, creation);
-    made.map_err(|error| told_first(parent, name, error))
+    made.map_err(|error| precedence(parent, name, error))
 }
 
 /// That a name is taken, or its directory is none, is reported before anything else that may be
 /// in the way.
-fn told_first(parent: &InodeRef, name: &[u8], error: Error) -> Error {
+fn precedence(parent: &InodeRef, name: &[u8], error: Error) -> Error {
     let waits = matches!(
         error,
         Error::NoSpace { .. }
@@ -148,7 +148,7 @@ fn told_first(parent: &InodeRef, name: &[u8], error: Error) -> Error {
 
 /// Reserves the blocks of something new, and of its name; it may inherit attributes of the
 /// directory.
-fn ensure_for<'a>(parent: &'a InodeRef, kind: NewInode<'_>) -> Result<Promise<'a>> {
+fn ensure_for<'a>(parent: &'a InodeRef, kind: NewInode<'_>) -> Result<BlockReservation<'a>> {
     let sbi = parent.sbi();
     let inherits = parent.inode.read().has_attributes();
     let has_block = match kind {
@@ -245,7 +245,7 @@ pub(crate) fn create_unnamed(
 /// inode that was removed.
 pub(crate) fn link(inode: &InodeRef, parent: &InodeRef, name: &[u8]) -> Result<()> {
     check_name(name)?;
-    add_link(inode, parent, name).map_err(|error| told_first(parent, name, error))
+    add_link(inode, parent, name).map_err(|error| precedence(parent, name, error))
 }
 
 fn add_link(inode: &InodeRef, parent: &InodeRef, name: &[u8]) -> Result<()> {
@@ -383,7 +383,7 @@ fn ids_of_new(sbi: &Sbi, dir: &Inode, creation: &Creation) -> [u32; 3] {
 
 /// A caller that will pay for an inode made in a directory.
 fn payers(sbi: &Sbi, dir: &Inode, creation: &Creation) -> Payers {
-    Payers::beside(dir, ids_of_new(sbi, dir, creation))
+    Payers::next_to(dir, ids_of_new(sbi, dir, creation))
 }
 
 /// A new inode and its first block, charged to their owners unless they are not made after all.
@@ -406,7 +406,7 @@ impl<'a> Paid<'a> {
                 _ => false,
             };
             let bytes = u64::from(has_block) * handle.sbi().block_len() as u64;
-            owners.promise(bytes)?;
+            owners.reservation(bytes)?;
             owners.draw(bytes);
             if let Err(error) = owners.charge_inodes(handle, 1) {
                 owners.give_back();

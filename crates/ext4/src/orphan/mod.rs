@@ -1,4 +1,4 @@
-//! Orphans: inodes that were to be deleted, or cut to their size, when the file system was left.
+//! Orphans: inodes whose deletion or truncation had not ended when the file system was left.
 //!
 //! They are in a list through `i_dtime` that starts in the superblock, or in the slots of the
 //! orphan file. This file reads them; `change` adds and removes them, inside a handle. Left out:

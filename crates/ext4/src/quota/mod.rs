@@ -1,4 +1,4 @@
-//! A caller that has how much of a file system mounted for writing: the dquots in use, each once
+//! Quotas of a file system that is mounted for writing: the dquots in use, each once
 //! in memory.
 //!
 //! They are counted wherever there is the feature, as the kernel counts them. `file` reads the
@@ -144,8 +144,8 @@ impl Quotas {
     }
 
     /// Puts what was charged since the last commit into the files' blocks. New handles wait.
-    pub(crate) fn seal(&self, closing: &impl Edit) {
-        self.shared.seal(closing);
+    pub(crate) fn rule(&self, closing: &impl Edit) {
+        self.shared.rule(closing);
     }
 
     /// The count of an id in use.

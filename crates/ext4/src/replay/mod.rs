@@ -1,8 +1,8 @@
-//! Fast commits that wait in the journal, redone for good: what they say becomes one transaction.
+//! Fast commits that wait in the journal are redone: what they say becomes one transaction.
 //!
 //! ```text
 //! plan     every inode and name they speak of is looked up, and judged; nothing changes
-//! claim    the blocks that files now map are taken, so that nobody else gets them
+//! claim    the blocks that files now map are taken, so that no_user else gets them
 //! inodes   new ones get their number and their bytes, changed ones their bytes
 //! ranges   what is mapped otherwise now is unmapped and freed, then mapped
 //! names    come and go; link counts follow from them

@@ -442,9 +442,9 @@ fn pay(handle: &Handle<'_>, inode: &mut Inode, before: Charge, after: Charge) ->
     };
     let more = |before: u64, after: u64| after.saturating_sub(before);
     let bytes = more(before.units, after.units) << 9;
-    owners.promise(bytes)?;
+    owners.reservation(bytes)?;
     if let Err(error) = owners.charge_inodes(handle, more(before.inodes, after.inodes)) {
-        owners.unpromise(bytes);
+        owners.unreserve(bytes);
         return Err(error);
     }
     owners.draw(bytes);

@@ -76,8 +76,8 @@ fn a_truncated_image_is_read_as_far_as_it_goes() {
         let mut data = vec![0; large.size as usize];
         let error = cut.read_at(&large, 0, &mut data).unwrap_err();
         assert!(error.is_beyond_end());
-        let told = format!("block {end}, at byte {}", bytes.len());
-        assert!(error.to_string().contains(&told), "{error}");
+        let reported = format!("block {end}, at byte {}", bytes.len());
+        assert!(error.to_string().contains(&reported), "{error}");
         let before = &mut data[..last as usize * 1024];
         assert_eq!(cut.read_at(&large, 0, before).unwrap(), before.len());
         let odd = cut.resolve(b"a/odd", FollowLast::No).unwrap();

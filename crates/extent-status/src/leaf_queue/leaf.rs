@@ -203,12 +203,12 @@ impl<T> Leaf<T> {
 
     /// What it takes, with its row in the index, in bytes.
     pub(super) fn bytes(&self) -> i64 {
-        let beside = size_of::<Self>() + 16 + 32;
+        let own = size_of::<Self>() + 16 + 32;
         let apart = match &self.entries {
             Entries::Few(_) => 0,
             Entries::Many(entries) => 16 + size_of_val(&**entries),
         };
-        (beside + apart) as i64
+        (own + apart) as i64
     }
 
     pub(super) fn len(&self) -> usize {

@@ -7,7 +7,7 @@ mod orders;
 use std::sync::Arc;
 use std::time::Duration;
 
-use uext4_extent_status::{LeafQueue, LeafQueueOptions, Options, Room};
+use uext4_extent_status::{ExtentStatusCache, LeafQueue, LeafQueueOptions, Options};
 
 /// Schedules for each test.
 fn schedules() -> usize {
@@ -18,13 +18,13 @@ fn schedules() -> usize {
 }
 
 /// Tries random schedules, and some that switch at few unlikely places.
-fn check(test: impl Fn(&Arc<Room>) + Send + Sync + Copy + 'static) {
+fn check(test: impl Fn(&Arc<ExtentStatusCache>) + Send + Sync + Copy + 'static) {
     let test = move || test(&room());
     shuttle::check_random(test, schedules());
     shuttle::check_pct(test, schedules(), 3);
 }
 
-fn room() -> Arc<Room> {
+fn room() -> Arc<ExtentStatusCache> {
     let shrinker = LeafQueue::new(LeafQueueOptions {
         shards: 1,
         ..LeafQueueOptions::default()
@@ -33,5 +33,5 @@ fn room() -> Arc<Room> {
         shrinker: Some(Arc::new(shrinker)),
         ..Options::default()
     };
-    Room::with_options(options, || Duration::ZERO)
+    ExtentStatusCache::with_options(options, || Duration::ZERO)
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use uext4_extent_status::{
-    BATCH, Extent, LEAF_EXTENTS, LeafQueue, LeafQueueOptions, Room, Shrinker, Tree,
+    BATCH, Extent, ExtentStatusCache, LEAF_EXTENTS, LeafQueue, LeafQueueOptions, Shrinker, Tree,
 };
 use uext4_ondisk::Lblk;
 
@@ -12,7 +12,7 @@ use crate::conformance::{Merge, delayed, hole, room, written};
 use crate::leaf_queue;
 
 /// A cache with so many shards, and its queues.
-fn shards(shards: usize) -> (Arc<Room>, Arc<LeafQueue>) {
+fn shards(shards: usize) -> (Arc<ExtentStatusCache>, Arc<LeafQueue>) {
     let queue = Arc::new(LeafQueue::new(LeafQueueOptions {
         shards,
         ..LeafQueueOptions::default()
@@ -22,16 +22,16 @@ fn shards(shards: usize) -> (Arc<Room>, Arc<LeafQueue>) {
 }
 
 /// A cache with one shard, so that the order is plain.
-fn one_queue() -> Arc<Room> {
+fn one_queue() -> Arc<ExtentStatusCache> {
     shards(1).0
 }
 
-fn two_queues() -> Arc<Room> {
+fn two_queues() -> Arc<ExtentStatusCache> {
     shards(2).0
 }
 
 /// Trees of one leaf each.
-fn trees(room: &Arc<Room>, count: usize) -> Vec<Tree> {
+fn trees(room: &Arc<ExtentStatusCache>, count: usize) -> Vec<Tree> {
     (0..count).map(|_| scattered(room, 4)).collect()
 }
 
@@ -109,7 +109,7 @@ fn a_sweep_does_not_evict_used_extents() {
     for (step, tree) in swept.iter().enumerate() {
         known += usize::from(read(&hot[step % 100]));
         assert!(!read(tree));
-        // Room for little more than what is in use.
+        // ExtentStatusCache for little more than what is in use.
         while room.count() > 130 * 4 {
             room.scan(4);
         }

@@ -13,8 +13,8 @@ fn pattern(len: usize) -> Vec<u8> {
 }
 
 fn size(client: &Client, id: u64) -> u64 {
-    let told: AttrOut = client.get(opcode::GETATTR, id, &[0; 16]).unwrap();
-    told.attr.size
+    let reported: AttrOut = client.get(opcode::GETATTR, id, &[0; 16]).unwrap();
+    reported.attr.size
 }
 
 fn seek(client: &Client, id: u64, offset: u64, whence: u32) -> Result<u64> {
@@ -23,8 +23,8 @@ fn seek(client: &Client, id: u64, offset: u64, whence: u32) -> Result<u64> {
         whence,
         ..LseekIn::default()
     };
-    let told: Result<LseekOut> = client.get(opcode::LSEEK, id, it.as_bytes());
-    Ok(told?.offset)
+    let reported: Result<LseekOut> = client.get(opcode::LSEEK, id, it.as_bytes());
+    Ok(reported?.offset)
 }
 
 fn allocate(client: &Client, id: u64, mode: u32, offset: u64, length: u64) -> Result<()> {
@@ -111,8 +111,8 @@ fn set_id_bits_go_with_the_writes_of_others() {
     let from = client.create(1, b"from");
     client.write(from, 0, b"contents");
     let mode = || -> u32 {
-        let told: AttrOut = client.get(opcode::GETATTR, file, &[0; 16]).unwrap();
-        told.attr.mode & 0o7777
+        let reported: AttrOut = client.get(opcode::GETATTR, file, &[0; 16]).unwrap();
+        reported.attr.mode & 0o7777
     };
     let inode = client.inode(file);
     let set = SetAttributes {
@@ -148,8 +148,8 @@ fn set_id_bits_go_with_the_writes_of_others() {
             len: 8,
             ..CopyFileRangeIn::default()
         };
-        let told: Result<WriteOut> = client.get(opcode::COPY_FILE_RANGE, from, it.as_bytes());
-        assert_eq!(told.unwrap().size, 8);
+        let reported: Result<WriteOut> = client.get(opcode::COPY_FILE_RANGE, from, it.as_bytes());
+        assert_eq!(reported.unwrap().size, 8);
     };
     inode.set_attributes(&set).unwrap();
     copy(&client);
@@ -277,13 +277,13 @@ fn ranges_are_copied_in_both_forms() {
         len: 1 << 40,
         ..CopyFileRangeIn::default()
     };
-    let told: WriteOut = client
+    let reported: WriteOut = client
         .get(opcode::COPY_FILE_RANGE, from, it.as_bytes())
         .unwrap();
-    assert_eq!(told.size, 49_900);
+    assert_eq!(reported.size, 49_900);
     let code = opcode::COPY_FILE_RANGE_64;
-    let told: CopyFileRangeOut = client.get(code, from, it.as_bytes()).unwrap();
-    assert_eq!(told.bytes_copied, 49_900);
+    let reported: CopyFileRangeOut = client.get(code, from, it.as_bytes()).unwrap();
+    assert_eq!(reported.bytes_copied, 49_900);
     assert_eq!(client.read(to, 5000, 60_000), data[100..]);
     let odd = CopyFileRangeIn { flags: 1, ..it };
     assert_eq!(client.ask(code, from, odd.as_bytes()), Err(Errno::EINVAL));
@@ -300,8 +300,8 @@ fn blocks_are_found_where_they_lie() {
             blocksize: 4096,
             padding: 0,
         };
-        let told: BmapOut = client.get(opcode::BMAP, file, it.as_bytes()).unwrap();
-        told.block
+        let reported: BmapOut = client.get(opcode::BMAP, file, it.as_bytes()).unwrap();
+        reported.block
     };
     assert_eq!(ask(0), 0);
     let at = ask(2);
@@ -397,19 +397,19 @@ fn a_write_error_is_reported_once_to_each_open_file() {
     device.fail_writes(true);
     assert_eq!(synced(handles[0]), Err(Errno::EIO));
     device.fail_writes(false);
-    let late = opened_with(&client, file, 2, 0).unwrap().fh;
+    let executor = opened_with(&client, file, 2, 0).unwrap().fh;
     assert_eq!(synced(handles[1]), Err(Errno::EIO));
-    for fh in [handles[0], handles[1], late] {
+    for fh in [handles[0], handles[1], executor] {
         assert_eq!(synced(fh), Ok(()));
     }
     let release = ReleaseIn {
-        fh: late,
+        fh: executor,
         ..ReleaseIn::default()
     };
     client
         .ask(opcode::RELEASE, file, release.as_bytes())
         .unwrap();
-    assert!(client.server.handles.get(late).is_none());
+    assert!(client.server.handles.get(executor).is_none());
 }
 
 #[test]

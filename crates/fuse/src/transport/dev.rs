@@ -13,12 +13,12 @@ use zerocopy::IntoBytes;
 use crate::abi::{InHeader, NOTIFY_INVAL_INODE, NotifyInvalInodeOut, OutHeader, WriteIn, opcode};
 use crate::answer::Answer;
 use crate::errno::{Errno, Result};
+use crate::inflight::Part;
 use crate::init::{IO_MAX, Terms};
-use crate::life::Part;
+use crate::pending_reply::Channel;
 use crate::reply::Out;
 use crate::request::{Operation, Request};
 use crate::serve::Serve;
-use crate::ticket::Channel;
 
 /// Bytes of the header of a reply.
 const HEADER: usize = size_of::<OutHeader>();
@@ -126,7 +126,7 @@ pub struct EventLoop<S> {
 }
 
 impl<S: Serve> EventLoop<S> {
-    /// Of a server and the descriptor of its mount, for a part of its life.
+    /// Of a server and the descriptor of its mount, for a part of its inflight.
     pub fn new(server: &Arc<S>, device: &Arc<Device>, part: Part) -> Self {
         Self {
             server: Arc::clone(server),
@@ -179,7 +179,7 @@ impl<S: Serve> EventLoop<S> {
             if let Answer::Now(done) = answer {
                 let len = out.len();
                 if header_in.opcode == opcode::INIT {
-                    is_refused = done.is_err() && server.dialect().is_none();
+                    is_refused = done.is_err() && server.negotiated().is_none();
                     terms.limit(&mut payload[..len]);
                 }
                 device.reply(header(header_in.unique, done.map(|()| len)), reply);
@@ -203,7 +203,7 @@ mod tests {
 
     use super::*;
     use crate::abi::{InitIn, InitOut};
-    use crate::life::Life;
+    use crate::inflight::InflightTracker;
     use crate::testing::Client;
 
     /// A pair of sockets that keep messages whole, as the device does.
@@ -228,8 +228,12 @@ mod tests {
         let client = Client::without_init();
         let (kernel, ours) = pair();
         let device = Arc::new(Device::new(ours));
-        let mut turns = EventLoop::new(&client.server, &device, Arc::new(Life::default()).join());
-        let mut told = |bytes: &[u8]| {
+        let mut turns = EventLoop::new(
+            &client.server,
+            &device,
+            Arc::new(InflightTracker::default()).join(),
+        );
+        let mut reported = |bytes: &[u8]| {
             rustix::io::write(&kernel, bytes).unwrap();
             assert!(turns.turn().unwrap());
             let mut buf = vec![0; 4096];
@@ -243,15 +247,15 @@ mod tests {
             minor: 40,
             ..InitIn::default()
         };
-        let (header, rest) = told(&request(opcode::INIT, 2, init.as_bytes()));
+        let (header, rest) = reported(&request(opcode::INIT, 2, init.as_bytes()));
         assert_eq!((header.error, header.unique), (0, 2));
         assert_eq!(InitOut::read_from_bytes(&rest).unwrap().minor, 40);
-        let (header, rest) = told(&request(opcode::LOOKUP, 4, b"no zero byte"));
+        let (header, rest) = reported(&request(opcode::LOOKUP, 4, b"no zero byte"));
         assert_eq!((header.error, rest.len()), (-22, 0));
-        let (header, _) = told(&request(999, 6, &[]));
+        let (header, _) = reported(&request(999, 6, &[]));
         assert_eq!(header.error, -38);
         // Later, by another thread.
-        let (header, _) = told(&request(opcode::FSYNCDIR, 8, &[0; 16]));
+        let (header, _) = reported(&request(opcode::FSYNCDIR, 8, &[0; 16]));
         assert_eq!((header.error, header.unique), (0, 8));
         rustix::io::write(&kernel, b"no header").unwrap();
         assert!(turns.turn().unwrap());

@@ -1,7 +1,7 @@
 //! FUSE over io_uring: a queue for each CPU, whose thread serves on the CPU that asks.
 //!
 //! ```text
-//! who asks ─▶ kernel ─▶ entry of this CPU's queue ─▶ its thread: decode, serve, reply in place ─▶ kernel
+//! caller ─▶ kernel ─▶ entry of this CPU's queue ─▶ thread: decode, serve, reply ─▶ kernel
 //!                                                       │ later                     ▲
 //!                                                       └─▶ another thread ─▶ Mailbox (eventfd)
 //! ```
@@ -14,16 +14,16 @@
 //! that may fail on our side, memory, rings and threads, is there before INIT is answered
 //! ([`Rings::prepare`]).
 //!
-//! An entry is its request until that is answered, so a late answer holds one: that of a
+//! An entry is its request until that is answered, so a executor answer holds one: that of a
 //! throttled writer for its whole pause. For each entry that waits so the queue gets another one,
 //! and all other requests have as many entries as there were at the beginning ([`Sizes`]),
-//! however many writers wait. Their data are copied before ([`crate::parked`]), and an entry that
-//! waits needs no memory. Nothing that answers late waits for another request (but what finds no
-//! space, for a tenth of a second): fsync and the like have threads of their own
-//! ([`crate::late`]), the pause of a writer ends by itself, and INTERRUPT comes by `/dev/fuse`.
-//! The kernel takes the entry that was given back last, so that those that are not needed are
-//! never touched, and take no memory. Requests that come while the kernel has no entry at all
-//! wait there until any entry is given back: adding one does not serve them.
+//! however many writers wait. Their data are copied before ([`crate::write_buffers`]), and an
+//! entry that waits needs no memory. Nothing that answers executor waits for another request (but
+//! what finds no space, for a tenth of a second): fsync and the like have threads of their own
+//! ([`crate::executor`]), the pause of a writer ends by itself, and INTERRUPT comes by
+//! `/dev/fuse`. The kernel takes the entry that was given back last, so that those that are not
+//! needed are never touched, and take no memory. Requests that come while the kernel has no entry
+//! at all wait there until any entry is given back: adding one does not serve them.
 //!
 //! Lock: one a [`Mailbox`], a leaf.
 
@@ -47,11 +47,11 @@ use crate::abi::{InHeader, UringEntInOut};
 use crate::answer::Answer;
 use crate::cpus;
 use crate::errno::{Errno, Result};
-use crate::life::{Life, Part};
+use crate::inflight::{InflightTracker, Part};
+use crate::pending_reply::Channel;
 use crate::reply::Out;
 use crate::request::{Body, Request};
 use crate::serve::Serve;
-use crate::ticket::Channel;
 use crate::transport::dev::{Device, header};
 use commands::{Commands, Event};
 pub use sizes::Sizes;
@@ -70,7 +70,7 @@ const AGAIN: Duration = Duration::from_millis(1);
 
 /// Whether mounts from now on may use rings.
 pub fn is_allowed() -> bool {
-    std::fs::read(PARAMETER).is_ok_and(|told| told.starts_with(b"Y"))
+    std::fs::read(PARAMETER).is_ok_and(|reported| reported.starts_with(b"Y"))
 }
 
 /// Answers that come from other threads.
@@ -129,7 +129,7 @@ struct Queue<S> {
     channel: Arc<dyn Channel>,
     part: Part,
     /// The entries of requests that are answered later, by the requests' numbers.
-    late: FxHashMap<u64, usize>,
+    executor: FxHashMap<u64, usize>,
     /// Entries that are to be free of such requests.
     spare: usize,
     /// Entries that are lost.
@@ -140,16 +140,16 @@ struct Queue<S> {
 }
 
 impl<S: Serve> Queue<S> {
-    /// Offers the entries, and serves until there will be no more requests. `tell` is reported
+    /// Offers the entries, and serves until there will be no more requests. `report` is reported
     /// whether the kernel took any.
-    fn run(&mut self, tell: &Sender<bool>) {
+    fn run(&mut self, report: &Sender<bool>) {
         let registered = self.commands.register();
         self.look();
         let is_taken = registered.is_ok() && self.lost < self.commands.depth();
         if !is_taken {
             self.commands.refuse();
         }
-        _ = tell.send(is_taken);
+        _ = report.send(is_taken);
         while !self.is_over() {
             if self.commands.submit_and_wait().is_err() {
                 if self.mailbox.is_over.load(Relaxed) {
@@ -220,7 +220,7 @@ impl<S: Serve> Queue<S> {
         let done = match answer {
             Some(Answer::Now(done)) => done.map(|()| len),
             Some(Answer::Later) => {
-                self.late.insert(asked.unique, index);
+                self.executor.insert(asked.unique, index);
                 self.commands.idle(index);
                 self.replace_late();
                 return;
@@ -238,7 +238,7 @@ impl<S: Serve> Queue<S> {
     /// Adds entries for those whose requests are answered later, so that such requests, however
     /// many they are, leave others as many entries as there were at the beginning.
     fn replace_late(&mut self) {
-        let (depth, busy) = (self.commands.depth(), self.lost + self.late.len());
+        let (depth, busy) = (self.commands.depth(), self.lost + self.executor.len());
         let is_short = depth - busy < self.spare;
         if is_short && !self.is_full && depth < DEPTH_MAX {
             // Too little memory now: those that wait are answered all the same.
@@ -249,8 +249,9 @@ impl<S: Serve> Queue<S> {
     /// Says of what length the reply is that is in an entry, and gives the entry back.
     fn reply_to(&mut self, index: usize, unique: u64, done: Result<usize>) {
         if let Some((head, _)) = self.commands.entry(index) {
-            let told = header(unique, done);
-            head.in_out.as_mut_bytes()[..size_of_val(&told)].copy_from_slice(told.as_bytes());
+            let reported = header(unique, done);
+            head.in_out.as_mut_bytes()[..size_of_val(&reported)]
+                .copy_from_slice(reported.as_bytes());
             head.ring_ent_in_out = UringEntInOut {
                 flags: 0,
                 // OK to truncate: no longer than an entry.
@@ -263,7 +264,7 @@ impl<S: Serve> Queue<S> {
 
     fn answer_late(&mut self) {
         for (unique, answer) in self.mailbox.take() {
-            let Some(index) = self.late.remove(&unique) else {
+            let Some(index) = self.executor.remove(&unique) else {
                 continue;
             };
             let Some((_, payload)) = self.commands.entry(index) else {
@@ -308,7 +309,7 @@ impl Rings {
     pub fn prepare<S: Serve>(
         server: &Arc<S>,
         device: &Arc<Device>,
-        life: &Arc<Life>,
+        inflight: &Arc<InflightTracker>,
         sizes: Sizes,
     ) -> io::Result<Self> {
         let mut rings = Self {
@@ -320,20 +321,20 @@ impl Rings {
             let commands = Commands::new(device, &mailbox.wake, queue, &sizes)?;
             let mut queue = Queue {
                 server: Arc::clone(server),
-                late: FxHashMap::default(),
+                executor: FxHashMap::default(),
                 spare: commands.depth(),
                 commands,
                 channel: Arc::<Mailbox>::clone(&mailbox),
                 mailbox: Arc::clone(&mailbox),
-                part: life.join(),
+                part: inflight.join(),
                 lost: 0,
                 is_full: false,
                 reply: vec![0; REPLY_MAX],
             };
-            let (go, told) = mpsc::channel();
+            let (go, reported) = mpsc::channel();
             let number = queue.commands.queue();
             let named = thread::Builder::new().name(format!("uext4-ring-{number}"));
-            named.spawn(move || wait_and_run(&mut queue, &told))?;
+            named.spawn(move || wait_and_run(&mut queue, &reported))?;
             rings.go.push(go);
             rings.mailboxes.push(mailbox);
         }
@@ -343,13 +344,13 @@ impl Rings {
     /// Offers the queues to the kernel, after INIT was answered. `None`: it did not take them,
     /// and goes on over `/dev/fuse`.
     pub fn offer(self) -> Option<Closer> {
-        let (tell, told) = mpsc::channel();
+        let (report, reported) = mpsc::channel();
         for go in self.go {
-            _ = go.send(tell.clone());
+            _ = go.send(report.clone());
         }
-        drop(tell);
+        drop(report);
         let queues = self.mailboxes.len();
-        let taken = told
+        let taken = reported
             .iter()
             .take(queues)
             .filter(|is_taken| *is_taken)
@@ -359,8 +360,8 @@ impl Rings {
 }
 
 fn wait_and_run<S: Serve>(queue: &mut Queue<S>, go: &Receiver<Sender<bool>>) {
-    if let Ok(tell) = go.recv() {
+    if let Ok(report) = go.recv() {
         cpus::pin(queue.commands.queue().into());
-        queue.run(&tell);
+        queue.run(&report);
     }
 }

@@ -2,7 +2,7 @@
 //! and libarchive), old GNU with long names and sparse files.
 //!
 //! ```text
-//! [x|g: records] [L|K: long name]  header  [map of a sparse file]  contents, padded   … 2 zero blocks
+//! [x|g: records] [L|K: long name]  header  [sparse map]  contents, padded   … 2 zero blocks
 //! ```
 //! Only headers are read here; of contents just the place is noted. A member is taken as tar would
 //! extract it as root with `--numeric-owner --same-permissions --xattrs --acls`. Left out: archives

@@ -115,8 +115,8 @@ pub fn mounts(image: &Path, options: &str) -> bool {
 
 /// The pieces of an image's journal, as debugfs reports them: `(0-11):8-19, (IND):20, (12):21`.
 pub fn journal_runs(image: &Path) -> Vec<LogRun> {
-    let told = debugfs(image, "stat <8>");
-    let mut words = told.split_whitespace();
+    let reported = debugfs(image, "stat <8>");
+    let mut words = reported.split_whitespace();
     words.find(|word| ["BLOCKS:", "EXTENTS:"].contains(word));
     let pieces = words.map_while(|word| word.strip_prefix('(')?.split_once("):"));
     let data = pieces.filter(|(logical, _)| logical.starts_with(|c: char| c.is_ascii_digit()));

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use uext4_blockdev::{BlockDevice, MemoryDevice, VirtualClock};
-use uext4_buffer_cache::{BufferCache, Options, Seal, VerifyTag};
-use uext4_jbd2::{Error, Handle, Journal, Sealer, Sealing, Tid};
+use uext4_buffer_cache::{BufferCache, ChecksumRule, Options, VerifyTag};
+use uext4_jbd2::{CommitCallbacks, Error, Handle, Journal, PreCommit, Tid};
 use uext4_ondisk::Pblk;
 use uext4_ondisk::journal::JBD2_MAGIC;
 use uext4_testkit::{SimDevice, SplitMix64};
@@ -14,7 +14,7 @@ use crate::maker::{Kind, Maker, Place};
 
 const TAG: VerifyTag = VerifyTag(1);
 /// What a block ends with when it was checksummed.
-const SEALED: u64 = 0x5EA1_ED00;
+const CHECKSUMMED: u64 = 0x5EA1_ED00;
 /// Blocks of one handle, at most.
 const CREDITS: u32 = 4;
 
@@ -128,7 +128,7 @@ impl Toy {
             },
             Cell::Data(_) | Cell::Free => self.cache.getblk_new(block),
         };
-        handle.modify(&buffer, TAG, seal_of(index), |bytes| {
+        handle.modify(&buffer, TAG, rule_of(index), |bytes| {
             fill(bytes, Cell::Meta(version));
         });
         Ok(())
@@ -189,20 +189,20 @@ impl Toy {
     }
 }
 
-fn seal_of(index: usize) -> Seal {
-    Seal {
+fn rule_of(index: usize) -> ChecksumRule {
+    ChecksumRule {
         kind: 1,
         owner: index as u32,
         generation: 0,
     }
 }
 
-impl Sealer for Toy {
-    fn before_commit(&self, sealing: &Sealing<'_>) -> Result<(), Box<dyn std::error::Error>> {
+impl CommitCallbacks for Toy {
+    fn before_commit(&self, pre_commit: &PreCommit<'_>) -> Result<(), Box<dyn std::error::Error>> {
         let mut model = self.model.lock();
         let number = model.closed.len() as u64;
         let buffer = self.cache.bread(self.home(0), TAG, |_| Ok(()))?;
-        sealing.modify(&buffer, TAG, seal_of(0), |bytes| {
+        pre_commit.modify(&buffer, TAG, rule_of(0), |bytes| {
             fill(bytes, Cell::Meta(number))
         });
         model.now[0] = Cell::Meta(number);
@@ -213,9 +213,9 @@ impl Sealer for Toy {
         Ok(())
     }
 
-    fn seal(&self, _: Seal, block: Pblk, bytes: &mut [u8]) {
+    fn rule(&self, _: ChecksumRule, block: Pblk, bytes: &mut [u8]) {
         let at = bytes.len() - 8;
-        bytes[at..].copy_from_slice(&(SEALED ^ block.0).to_le_bytes());
+        bytes[at..].copy_from_slice(&(CHECKSUMMED ^ block.0).to_le_bytes());
     }
 
     fn after_commit(&self, _: Tid) {
@@ -244,7 +244,7 @@ pub fn judge(place: &Place, image: &MemoryDevice, model: &Model, what: &str) -> 
         match cell {
             Cell::Free => continue,
             Cell::Meta(1..) => {
-                expected[size - 8..].copy_from_slice(&(SEALED ^ block.0).to_le_bytes())
+                expected[size - 8..].copy_from_slice(&(CHECKSUMMED ^ block.0).to_le_bytes())
             }
             _ => {}
         }

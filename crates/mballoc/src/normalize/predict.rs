@@ -55,7 +55,7 @@ impl Normalize for Predict {
         let is_stream = !request.closed && request.is_stream(around.stream_req);
         Plan {
             small: small.then_some(SmallFiles::Joined),
-            beside_closed: request.closed && is_alone && !has_short_runs,
+            next_to_closed: request.closed && is_alone && !has_short_runs,
             leads_closed: request.closed,
             // Less than the window goes on from what lies before it, but does not reach what lies
             // behind.

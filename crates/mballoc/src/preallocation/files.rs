@@ -105,7 +105,7 @@ impl Registry {
 impl FileParts {
     /// The parts of the file next before and behind block `lblk` that something is preallocated
     /// for; one that holds it counts as before.
-    pub(crate) fn beside(&self, lblk: Lblk) -> [Range<u64>; 2] {
+    pub(crate) fn around(&self, lblk: Lblk) -> [Range<u64>; 2] {
         let parts = self.parts.lock();
         [parts.at_or_before(lblk), parts.after(lblk)]
             .map(|part| part.map_or(0..0, |part| part.range()))
@@ -190,7 +190,7 @@ impl FileParts {
         }
         space.divide(part.run.start, 1, 0);
         parts.map.insert(part.lblk.0, part.run);
-        all.note_kept(space, part.run.len);
+        all.note_preallocated(space, part.run.len);
         if !parts.is_registered {
             parts.is_registered = true;
             let this = Arc::clone(self);

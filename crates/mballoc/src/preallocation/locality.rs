@@ -131,7 +131,7 @@ impl Locality {
     /// Keeps a run that holds a mark, joined with the part it continues if there is one. What is
     /// too much is given back, and returned.
     fn keep(&mut self, space: &FreeSpace, all: &Preallocations, run: Run) -> Vec<Run> {
-        all.note_kept(space, run.len);
+        all.note_preallocated(space, run.len);
         self.next = Some(run.end());
         let before = self
             .parts

@@ -189,6 +189,6 @@ fn small_files_and_trimming_are_traced() {
     let seen = taken();
     assert_eq!(seen[0].0, "ext4_trim_all_free");
     assert_eq!(seen.len(), 1 + runs.len());
-    let told: u64 = seen[1..].iter().map(|event| field(event, "len")).sum();
-    assert_eq!(shown.unwrap(), told);
+    let reported: u64 = seen[1..].iter().map(|event| field(event, "len")).sum();
+    assert_eq!(shown.unwrap(), reported);
 }

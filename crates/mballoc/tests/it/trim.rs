@@ -59,7 +59,7 @@ fn a_found_block_is_not_given_away() {
         let apart = other.start.0 >= shown.start.0 + u64::from(shown.len)
             || shown.start.0 >= other.start.0 + u64::from(other.len);
         assert!(apart, "{shown:?} {other:?}");
-        allocator.untake(other);
+        allocator.cancel(other);
         Ok(())
     });
     assert_eq!(trimmed.unwrap(), 511);

@@ -28,7 +28,7 @@ const ALLOWED_LINES: &[(&str, &str)] = &[
 ];
 
 /// Differences notified of each kind.
-const MOST_TOLD: usize = 4;
+const MOST_SHOWN: usize = 4;
 /// e2fsck takes many seconds for more than this.
 const FSCK_MAX: u64 = 8 << 40;
 
@@ -144,9 +144,9 @@ fn line_differences(a: &[String], b: &[String]) -> Vec<String> {
     let (in_a, in_b) = (set(a), set(b));
     let only_a = a.iter().filter(|line| !in_b.contains(*line));
     let only_b = b.iter().filter(|line| !in_a.contains(*line));
-    let removed = only_a.take(MOST_TOLD).map(|line| format!("- {line}"));
+    let removed = only_a.take(MOST_SHOWN).map(|line| format!("- {line}"));
     removed
-        .chain(only_b.take(MOST_TOLD).map(|line| format!("+ {line}")))
+        .chain(only_b.take(MOST_SHOWN).map(|line| format!("+ {line}")))
         .collect()
 }
 
@@ -167,7 +167,7 @@ pub fn check(flags: &str, len: u64) -> Vec<String> {
         (Err(_), Ok(())) => Vec::new(),
     };
     if theirs.is_ok() && !found.is_empty() {
-        found.truncate(MOST_TOLD);
+        found.truncate(MOST_SHOWN);
         found.extend(line_differences(&dumpe2fs(&a), &dumpe2fs(&b)));
     }
     if len >= FSCK_MAX {

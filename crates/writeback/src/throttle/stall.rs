@@ -13,7 +13,7 @@ use super::nanos;
 /// What lies between two looks counts for so much at most.
 const STEP_MAX: Duration = Duration::from_secs(1);
 /// Longer than any pause: no thread waited.
-const NOBODY: Duration = Duration::from_secs(2);
+const IDLE: Duration = Duration::from_secs(2);
 
 /// Lock-free.
 #[derive(Debug, Default)]
@@ -37,7 +37,7 @@ impl Stall {
         // Of several who look at once each adds what lies between its look and the one before.
         let before = self.looked.fetch_max(nanos(now), Relaxed);
         let step = nanos(now).saturating_sub(before);
-        if is_new && step > nanos(NOBODY) {
+        if is_new && step > nanos(IDLE) {
             self.stalled.store(0, Relaxed);
             return limit;
         }

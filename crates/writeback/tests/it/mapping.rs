@@ -227,7 +227,7 @@ impl TestFile {
 
     /// The same, and does something else when the device has given the first bytes, which are
     /// reported where they are, before they are used; after the reading if it gives none.
-    pub fn read_uncached_beside(
+    pub fn read_uncached_with(
         &self,
         offset: u64,
         len: usize,

@@ -14,7 +14,7 @@ enum Op {
     /// Past the cache, with so many bytes of room beyond what is wanted.
     ReadUncached(u64, usize, usize),
     /// The same of whole blocks, while something else is done.
-    ReadBeside(u64, u64, Box<Op>),
+    ReadWith(u64, u64, Box<Op>),
     Write(u64, usize, u64),
     Append(usize, u64),
     Truncate(u64),
@@ -31,7 +31,7 @@ fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         12 => plain(),
         1 => (blocks, plain()).prop_map(|((at, blocks), op)| {
-            Op::ReadBeside(at * BLOCK, blocks * BLOCK, Box::new(op))
+            Op::ReadWith(at * BLOCK, blocks * BLOCK, Box::new(op))
         }),
     ]
 }
@@ -108,7 +108,7 @@ impl Run {
                     "{offset} + {len} past the cache"
                 );
             }
-            Op::ReadBeside(offset, len, op) => self.beside(offset, len as usize, *op),
+            Op::ReadWith(offset, len, op) => self.next_to(offset, len as usize, *op),
             Op::Write(offset, len, seed) => model.write(offset, len, seed),
             Op::Append(len, seed) => model.write(model.bytes.len() as u64, len, seed),
             Op::Truncate(size) => {
@@ -135,11 +135,11 @@ impl Run {
 
     /// What came from the cache before the device was asked is what it was then; all else is as
     /// it is after, zero if it is no more.
-    fn beside(&mut self, offset: u64, len: usize, op: Op) {
+    fn next_to(&mut self, offset: u64, len: usize, op: Op) {
         let file = Arc::clone(&self.model.file);
         let mut expected = part(&self.model.bytes, offset, len).to_vec();
         let mut asked = None;
-        let got = file.read_uncached_beside(offset, len, |at| {
+        let got = file.read_uncached_with(offset, len, |at| {
             asked = at;
             self.step(op);
         });

@@ -26,7 +26,7 @@ fn is_stalled<T>(result: &Result<T, Error<Injected>>) -> bool {
 /// A device that reports of parts of a run, as many as it is let.
 struct Slow {
     asked: AtomicU64,
-    told: AtomicU64,
+    reported: AtomicU64,
 }
 
 impl Mapping for Slow {
@@ -41,15 +41,20 @@ impl Mapping for Slow {
         Ok(())
     }
 
-    fn write_run_telling(&self, _: u64, _: &[&[u8]], told: &dyn Fn()) -> Result<(), Injected> {
+    fn write_run_reporting(
+        &self,
+        _: u64,
+        _: &[&[u8]],
+        reported: &dyn Fn(),
+    ) -> Result<(), Injected> {
         loop {
-            let (asked, before) = (self.asked.load(SeqCst), self.told.load(SeqCst));
+            let (asked, before) = (self.asked.load(SeqCst), self.reported.load(SeqCst));
             if asked == u64::MAX {
                 return Ok(());
             }
             if asked > before {
-                told();
-                self.told.store(before + 1, SeqCst);
+                reported();
+                self.reported.store(before + 1, SeqCst);
             }
             yield_now();
         }
@@ -61,7 +66,7 @@ fn a_long_run_is_no_stall_while_it_reports_progress() {
     let (cache, clock) = cache();
     let slow = Arc::new(Slow {
         asked: AtomicU64::new(0),
-        told: AtomicU64::new(0),
+        reported: AtomicU64::new(0),
     });
     let weak = Arc::downgrade(&slow);
     let pages: FilePages<Injected> = cache.file(weak);
@@ -85,14 +90,14 @@ fn a_long_run_is_no_stall_while_it_reports_progress() {
             result.unwrap();
         }
         slow.asked.store(part + 1, SeqCst);
-        while slow.told.load(SeqCst) <= part {
+        while slow.reported.load(SeqCst) <= part {
             yield_now();
         }
     }
     // Then none any more.
-    let told = (600..800).map(write).find(Result::is_err);
+    let reported = (600..800).map(write).find(Result::is_err);
     slow.asked.store(u64::MAX, SeqCst);
-    assert!(told.is_some_and(|told| is_stalled(&told)));
+    assert!(reported.is_some_and(|reported| is_stalled(&reported)));
 }
 
 /// Devices that took all they could get and write nothing, not dead: the next one works all the

@@ -243,17 +243,17 @@ fn a_stalled_device_is_named() {
     // Nothing is written for longer than any thread has patience.
     let other = TestFile::new(&cache, Vec::new());
     let mut writer = Writer::default();
-    let mut told = None;
+    let mut reported = None;
     for at in 0..400 {
         match other.write_paced(&mut writer, at * 4096, &pattern(4096, 2)) {
             Ok(_) => clock.advance(Duration::from_secs(1)),
             Err(error) => {
-                told = Some(error);
+                reported = Some(error);
                 break;
             }
         }
     }
-    assert!(matches!(told, Some(Error::Stalled)), "{told:?}");
+    assert!(matches!(reported, Some(Error::Stalled)), "{reported:?}");
 }
 
 /// The pause comes as a value, and the writer comes back when it is over.

@@ -106,7 +106,7 @@ fn a_write_meanwhile_wins() {
     let mut content = pattern(LEN, 6);
     let file = TestFile::new(&cache, content.clone());
     // A part of one block, for which the block is read, and some whole ones.
-    let read = file.read_uncached_beside(0, LEN, |_| {
+    let read = file.read_uncached_with(0, LEN, |_| {
         file.write(5000, &[7; 100]).unwrap();
         file.write(100 * BLOCK, &[8; 4096]).unwrap();
     });
@@ -122,7 +122,7 @@ fn a_write_that_is_evicted_meanwhile_wins() {
     let (cache, _) = cache(MEMORY);
     let mut content = pattern(LEN, 7);
     let file = TestFile::new(&cache, content.clone());
-    let read = file.read_uncached_beside(0, LEN, |_| {
+    let read = file.read_uncached_with(0, LEN, |_| {
         file.write(100 * BLOCK, &[9; 4096]).unwrap();
         file.flush().unwrap();
         cache.scan(u64::MAX);
@@ -143,7 +143,7 @@ fn a_write_back_that_fails_for_good_meanwhile_shows_what_the_device_has() {
     let content = pattern(LEN, 8);
     let file = TestFile::new(&cache, content.clone());
     *file.disk.bad.lock().unwrap() = 0..u64::MAX;
-    let read = file.read_uncached_beside(0, LEN, |_| {
+    let read = file.read_uncached_with(0, LEN, |_| {
         file.write(100 * BLOCK, &[9; 4096]).unwrap();
         while file.pages.is_dirty() {
             clock.advance(std::time::Duration::from_secs(2));
@@ -158,14 +158,14 @@ fn a_truncation_meanwhile_shows_zeroes() {
     let (cache, _) = cache(MEMORY);
     let mut content = pattern(LEN, 9);
     let file = TestFile::new(&cache, content.clone());
-    let read = file.read_uncached_beside(0, LEN, |_| {
+    let read = file.read_uncached_with(0, LEN, |_| {
         file.truncate(1500);
         // Longer again, and others' blocks may be where its own were.
         file.truncate(LEN as u64);
     });
     content[1500..].fill(0);
     assert!(read.unwrap() == content);
-    let read = file.read_uncached_beside(0, LEN, |_| file.punch(0..1200).unwrap());
+    let read = file.read_uncached_with(0, LEN, |_| file.punch(0..1200).unwrap());
     content[..1200].fill(0);
     assert!(read.unwrap() == content);
 }
@@ -201,7 +201,7 @@ fn many_readers_share_one_load_without_delaying_others() {
     let (cache, _) = cache(MEMORY);
     let content = pattern(LEN, 11);
     let file = TestFile::new(&cache, content.clone());
-    let read = file.read_uncached_beside(0, LEN, |_| {
+    let read = file.read_uncached_with(0, LEN, |_| {
         // Each of these would wait for ever.
         assert!(file.read_uncached(0, LEN, BLOCK as usize).unwrap() == content);
         assert!(file.read(0, 4096).unwrap() == content[..4096]);

@@ -6,7 +6,7 @@ mod orders;
 use std::sync::Arc;
 use std::time::Duration;
 
-use uext4_extent_status::{Options, Room};
+use uext4_extent_status::{ExtentStatusCache, Options};
 use uext4_lab_interleavings::extent_status::{self, Policy};
 
 /// Schedules for each test.
@@ -19,7 +19,7 @@ fn schedules() -> usize {
 
 /// Tries random schedules, and some that switch at few unlikely places, with each kind of lock
 /// there is.
-fn check(test: impl Fn(&Arc<Room>) + Send + Sync + Copy + 'static) {
+fn check(test: impl Fn(&Arc<ExtentStatusCache>) + Send + Sync + Copy + 'static) {
     for policy in [Policy::Mainline, Policy::Vanilla] {
         let test = move || test(&room(policy));
         shuttle::check_random(test, schedules());
@@ -27,10 +27,10 @@ fn check(test: impl Fn(&Arc<Room>) + Send + Sync + Copy + 'static) {
     }
 }
 
-fn room(policy: Policy) -> Arc<Room> {
+fn room(policy: Policy) -> Arc<ExtentStatusCache> {
     let options = Options {
         shrinker: Some(policy.shrinker(extent_status::Options::default())),
         ..Options::default()
     };
-    Room::with_options(options, || Duration::ZERO)
+    ExtentStatusCache::with_options(options, || Duration::ZERO)
 }

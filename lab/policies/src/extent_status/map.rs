@@ -18,7 +18,7 @@ struct Node {
     /// Asked for since the shrinker last came by.
     referenced: AtomicBool,
     /// Its place in the map's queue, if there is one and the extent may be forgotten.
-    ticket: u64,
+    seq: u64,
 }
 
 impl Node {
@@ -28,7 +28,7 @@ impl Node {
             len: extent.len,
             status: extent.status,
             referenced: AtomicBool::new(referenced),
-            ticket: 0,
+            seq: 0,
         }
     }
 
@@ -100,8 +100,8 @@ impl Map {
             self.reclaimable += 1;
             if let Some(queue) = &mut self.queue {
                 queue.last += 1;
-                node.ticket = queue.last;
-                queue.order.insert(node.ticket, first);
+                node.seq = queue.last;
+                queue.order.insert(node.seq, first);
             }
         }
         self.nodes.insert(first, node);
@@ -346,7 +346,7 @@ fn forget(queue: &mut Option<Queue>, node: &Node) -> usize {
         return 0;
     }
     if let Some(queue) = queue {
-        queue.order.remove(&node.ticket);
+        queue.order.remove(&node.seq);
     }
     1
 }

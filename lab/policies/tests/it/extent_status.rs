@@ -11,7 +11,7 @@ mod listed;
 use std::sync::Arc;
 
 use conformance::{Design, Merge};
-use uext4_extent_status::{Room, Shrinker};
+use uext4_extent_status::{ExtentStatusCache, Shrinker};
 use uext4_lab_policies::extent_status::{Options, Policy};
 
 /// In two shards, whatever the machine.
@@ -22,7 +22,7 @@ fn shrinker(policy: Policy, merge: Merge) -> Arc<dyn Shrinker> {
     })
 }
 
-fn room(policy: Policy) -> Arc<Room> {
+fn room(policy: Policy) -> Arc<ExtentStatusCache> {
     conformance::room(shrinker(policy, Merge::On))
 }
 

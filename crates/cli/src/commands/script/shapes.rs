@@ -1,8 +1,8 @@
 //! Lines of one shape: a script is mostly thousands of lines that differ in their paths alone.
 //!
-//! The words before the paths are a line's shape. The first line of a shape is parsed with paths that
-//! stand for any; where these come back as the paths of the command, and nothing else, lines of the
-//! shape are that one with their own paths. All others are parsed word by word.
+//! The words before the paths are a line's shape. The first line of a shape is parsed with paths
+//! that stand for any; where these come back as the paths of the command, and nothing else, lines
+//! of the shape are that one with their own paths. All others are parsed word by word.
 
 use std::collections::HashMap;
 use std::ffi::OsString;

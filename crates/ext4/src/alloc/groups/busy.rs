@@ -122,12 +122,12 @@ mod tests {
                 done.wait();
             });
             busy.wait();
-            let beside = thread::scope(|scope| {
+            let neighbour = thread::scope(|scope| {
                 let other = scope.spawn(|| [take().group, take().group]);
                 other.join().unwrap()
             });
             done.wait();
-            assert_eq!(beside, [GroupNr(alone.0 + 1); 2]);
+            assert_eq!(neighbour, [GroupNr(alone.0 + 1); 2]);
         });
         // This thread found no lock taken.
         assert_eq!(take().group, alone);

@@ -36,7 +36,7 @@ impl Shrinker for Toy {
 const MIB: u64 = 1 << 20;
 
 /// A budget of 64 MiB and subsystems that take so many MiB.
-fn toys(taken: [u64; ROOMS]) -> (Memory, [Toy; ROOMS]) {
+fn toys(taken: [u64; CACHES]) -> (Memory, [Toy; CACHES]) {
     let toys = taken.map(|taken| Toy {
         memory: AtomicU64::new(taken * MIB),
         ..Toy::default()
@@ -44,17 +44,17 @@ fn toys(taken: [u64; ROOMS]) -> (Memory, [Toy; ROOMS]) {
     (Memory::new(64 * MIB), toys)
 }
 
-fn rooms(toys: &[Toy; ROOMS]) -> Rooms<'_> {
+fn caches(toys: &[Toy; CACHES]) -> Caches<'_> {
     toys.each_ref().map(|toy| toy as &dyn Shrinker)
 }
 
-fn taken(toys: &[Toy; ROOMS]) -> [u64; ROOMS] {
+fn taken(toys: &[Toy; CACHES]) -> [u64; CACHES] {
     toys.each_ref().map(|toy| toy.memory() / MIB)
 }
 
 /// Whether all take so many MiB together; each subsystem's share is rounded up.
-fn is_about(memory: &Memory, toys: &[Toy; ROOMS], mib: u64) -> bool {
-    let total = memory.usage(&rooms(toys)).total();
+fn is_about(memory: &Memory, toys: &[Toy; CACHES], mib: u64) -> bool {
+    let total = memory.usage(&caches(toys)).total();
     (mib * MIB - 8..=mib * MIB).contains(&total)
 }
 
@@ -80,20 +80,20 @@ proptest! {
 #[test]
 fn a_sixteenth_is_left_free_and_the_large_give_most() {
     let (memory, toys) = toys([0, 2, 2, 0, 20, 40, 0]);
-    assert!(!memory.look(&rooms(&toys)));
+    assert!(!memory.look(&caches(&toys)));
     // From 64 to 56, an eighth of each.
     let left = toys.each_ref().map(Toy::memory);
     assert_eq!(left.map(|left| left * 4 / MIB), [0, 7, 7, 0, 70, 140, 0]);
     assert_eq!(left.iter().sum::<u64>(), 56 * MIB);
     // Between the marks nothing is done.
     toys[1].memory.fetch_add(3 * MIB, Relaxed);
-    assert!(!memory.look(&rooms(&toys)));
+    assert!(!memory.look(&caches(&toys)));
     assert_eq!(toys[5].scanned.load(Relaxed), 1);
-    let usage = memory.usage(&rooms(&toys));
+    let usage = memory.usage(&caches(&toys));
     assert_eq!((usage.direct_reclaims, usage.reclaimed), (1, 8 * MIB));
     assert_eq!(usage.total(), 59 * MIB);
     // The thread goes on to the low mark.
-    assert!(!memory.background(&rooms(&toys)));
+    assert!(!memory.background(&caches(&toys)));
     assert!(is_about(&memory, &toys, 52));
 }
 
@@ -101,34 +101,34 @@ fn a_sixteenth_is_left_free_and_the_large_give_most() {
 fn pinned_blocks_are_reported_and_not_scanned_again() {
     let (memory, toys) = toys([0, 1, 1, 0, 61, 1, 0]);
     toys[4].pinned.store(61 * MIB, Relaxed);
-    assert!(memory.look(&rooms(&toys)));
+    assert!(memory.look(&caches(&toys)));
     assert_eq!(taken(&toys), [0, 0, 0, 0, 61, 0, 0]);
     let scans = || toys.each_ref().map(|toy| toy.scanned.load(Relaxed));
     let before = scans();
     for _ in 0..10 {
-        assert!(memory.look(&rooms(&toys)));
+        assert!(memory.look(&caches(&toys)));
     }
     assert_eq!(scans(), before);
     // It grows: worth another try, which gets what is new.
     toys[1].memory.fetch_add(2 * MIB, Relaxed);
-    assert!(memory.look(&rooms(&toys)));
+    assert!(memory.look(&caches(&toys)));
     assert_eq!(taken(&toys), [0, 0, 0, 0, 61, 0, 0]);
     // Something was written: it can go now.
     toys[4].pinned.store(0, Relaxed);
-    assert!(memory.look(&rooms(&toys)));
+    assert!(memory.look(&caches(&toys)));
     memory.drained();
-    assert!(!memory.look(&rooms(&toys)));
+    assert!(!memory.look(&caches(&toys)));
     assert_eq!(taken(&toys), [0, 0, 0, 0, 56, 0, 0]);
 }
 
 #[test]
 fn caches_grow_into_free_memory() {
     let (memory, toys) = toys([0, 1, 1, 0, 10, 8, 0]);
-    memory.look(&rooms(&toys));
+    memory.look(&caches(&toys));
     let limits = || toys.each_ref().map(|toy| toy.limit.load(Relaxed) / MIB);
     assert_eq!(limits(), [40, 41, 41, 40, 50, 48, 40]);
     toys[5].memory.store(48 * MIB, Relaxed);
-    memory.look(&rooms(&toys));
+    memory.look(&caches(&toys));
     // Full; but a sixteenth of the limit is every user's.
     assert_eq!(limits(), [4, 4, 4, 4, 10, 48, 4]);
 }
@@ -137,13 +137,13 @@ fn caches_grow_into_free_memory() {
 fn pressure_lowers_what_may_be_taken() {
     let (memory, toys) = toys([0, 0, 0, 0, 20, 30, 0]);
     let text = |avg10: &str| format!("some avg10={avg10} avg60=0.00 avg300=0.00 total=1\n");
-    assert!(!memory.look(&rooms(&toys)));
+    assert!(!memory.look(&caches(&toys)));
     assert_eq!(taken(&toys), [0, 0, 0, 0, 20, 30, 0]);
     for _ in 0..20 {
         memory.pressed(Some(&text("25.00")));
     }
     assert_eq!(memory.limit(), 16 * MIB);
-    assert!(!memory.look(&rooms(&toys)));
+    assert!(!memory.look(&caches(&toys)));
     assert!(is_about(&memory, &toys, 14));
     // Where the kernel does not report, it rises again.
     memory.pressed(None);

@@ -153,16 +153,16 @@ impl World {
         }
         let listed: BTreeMap<&[u8], Ino> = listed.iter().map(|(n, i)| (&n[..], *i)).collect();
         assert!(listed == expected);
-        let mut told = BTreeMap::new();
+        let mut reported = BTreeMap::new();
         let mut last = 0;
         read_from(&self.sbi, &self.dir, 0, &mut |entry, cookie| {
             assert!(cookie > last);
             last = cookie;
-            told.insert(entry.name.to_vec(), entry.ino).is_none()
+            reported.insert(entry.name.to_vec(), entry.ino).is_none()
         })
         .unwrap();
-        let told: BTreeMap<&[u8], Ino> = told.iter().map(|(n, i)| (&n[..], *i)).collect();
-        assert!(told == expected);
+        let reported: BTreeMap<&[u8], Ino> = reported.iter().map(|(n, i)| (&n[..], *i)).collect();
+        assert!(reported == expected);
         for (name, ino) in expected {
             assert_eq!(lookup(&self.sbi, &self.dir, name).unwrap(), ino);
         }

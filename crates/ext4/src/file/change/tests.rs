@@ -347,7 +347,7 @@ fn lossy_close(sbi: &Sbi, device: &MemoryDevice) {
 }
 
 /// Asserts that a reservation stands for each dirty block and for no other.
-fn all_promised(file: &InodeRef, before: u64) {
+fn all_reserved(file: &InodeRef, before: u64) {
     let sbi = file.sbi();
     let mut next = 0;
     let mut dirty = 0;
@@ -379,9 +379,9 @@ fn a_write_during_giving_up_keeps_its_reservation() {
     }
     *device.may_write.lock() = None;
     assert_eq!(file.pages().unwrap().dirty_bytes(), 2 * BLOCK);
-    all_promised(&file, before);
+    all_reserved(&file, before);
     fsync(&file, true).unwrap();
-    all_promised(&file, available(&sbi));
+    all_reserved(&file, available(&sbi));
     drop(file);
     lossy_close(&sbi, &device.base);
 }
@@ -420,7 +420,7 @@ fn giving_up_under_a_writer_keeps_its_reservation() {
         match end {
             "write" => {
                 write_with(&file, WriteContext::default(), 0, &bytes(1)).unwrap();
-                all_promised(&file, before);
+                all_reserved(&file, before);
             }
             "fsync" => {
                 // It reports what was lost, once.
@@ -431,7 +431,7 @@ fn giving_up_under_a_writer_keeps_its_reservation() {
             _ => {
                 let cell = file.clone();
                 drop(file);
-                all_promised(&cell, before);
+                all_reserved(&cell, before);
                 drop(cell);
                 lossy_close(&sbi, &device.base);
                 continue;

@@ -272,7 +272,7 @@ fn a_half_marked_range_loses_its_cached_status() {
     assert_eq!([0, 12].map(status), [Status::Written, Status::Unwritten]);
     aside
         .into_iter()
-        .for_each(|run| sbi.rw().unwrap().allocator.untake(run));
+        .for_each(|run| sbi.rw().unwrap().allocator.cancel(run));
     drop((file, other));
     unmount_and_check(&sbi, &device);
 }

@@ -22,7 +22,7 @@ pub(crate) struct Usage {
     /// Bytes of its blocks.
     pub(crate) space: u64,
     /// Bytes that are reserved for its delayed blocks in addition to these.
-    pub(crate) promised: u64,
+    pub(crate) reserved: u64,
     /// Inodes: itself, and those of attribute values.
     pub(crate) inodes: u64,
 }
@@ -64,12 +64,12 @@ impl Owners {
     /// Claims bytes that will be charged later, or taken back.
     ///
     /// Fails with [`crate::Error::QuotaExceeded`]; nothing was claimed then.
-    pub(crate) fn promise(&self, bytes: u64) -> Result<()> {
+    pub(crate) fn reservation(&self, bytes: u64) -> Result<()> {
         claim_all(self.dquots(), What::Space, bytes, self.free)
     }
 
     /// Takes back what was reserved.
-    pub(crate) fn unpromise(&self, bytes: u64) {
+    pub(crate) fn unreserve(&self, bytes: u64) {
         if bytes > 0 {
             self.dquots()
                 .for_each(|dquot| dquot.unclaim(What::Space, bytes));
@@ -81,12 +81,12 @@ impl Owners {
         self.drawn += bytes;
     }
 
-    /// Of `drawn` bytes, `promised` had been: what was not charged is given back, what had not
+    /// Of `drawn` bytes, `reserved` had been: what was not charged is given back, what had not
     /// been reserved is claimed now.
-    pub(crate) fn settle(&mut self, drawn: u64, promised: u64) {
+    pub(crate) fn settle(&mut self, drawn: u64, reserved: u64) {
         self.drawn = 0;
-        self.unpromise(promised.saturating_sub(drawn));
-        self.claim_anyway(drawn.saturating_sub(promised));
+        self.unreserve(reserved.saturating_sub(drawn));
+        self.claim_anyway(drawn.saturating_sub(reserved));
     }
 
     /// Of `drawn` bytes nothing was charged after all: they stay reserved.
@@ -99,7 +99,7 @@ impl Owners {
     /// Gives back what was drawn and not charged.
     pub(crate) fn give_back(&mut self) {
         let left = std::mem::take(&mut self.drawn);
-        self.unpromise(left);
+        self.unreserve(left);
     }
 
     fn claim_anyway(&self, bytes: u64) {
@@ -152,7 +152,7 @@ impl Owners {
     pub(crate) fn transfer(&mut self, edit: &impl Edit, to: &Self, usage: Usage) -> Result<()> {
         let Usage {
             space,
-            promised,
+            reserved,
             inodes,
         } = usage;
         let pairs = || self.dquots.iter().zip(&to.dquots);
@@ -160,7 +160,7 @@ impl Owners {
         let moved: Vec<_> = pairs().filter(|(from, to)| id(from) != id(to)).collect();
         let new = || moved.iter().filter_map(|(_, to)| to.as_ref());
         claim_all(new(), What::Inodes, inodes, false)?;
-        if let Err(error) = claim_all(new(), What::Space, space + promised, false) {
+        if let Err(error) = claim_all(new(), What::Space, space + reserved, false) {
             new().for_each(|dquot| dquot.unclaim(What::Inodes, inodes));
             return Err(error);
         }
@@ -170,7 +170,7 @@ impl Owners {
         }
         for dquot in moved.iter().filter_map(|(from, _)| from.as_ref()) {
             subtract(&dquot.space, space);
-            dquot.unclaim(What::Space, space + promised);
+            dquot.unclaim(What::Space, space + reserved);
             dquot.unclaim(What::Inodes, inodes);
             dquot.note_changed(edit);
         }

@@ -44,7 +44,9 @@ pub fn read(image: &Arc<MemoryDevice>) -> Result<Found, String> {
 /// Asserts that quotas count what there is, where anything is counted.
 fn count(fs: &Image) -> Result<(), String> {
     for kind in [QuotaKind::User, QuotaKind::Group, QuotaKind::Project] {
-        let Ok(told) = fs.quotas(kind) else { continue };
+        let Ok(stored) = fs.quotas(kind) else {
+            continue;
+        };
         let mut counted: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
         for ino in (1..=fs.geometry().inodes_count).map(Ino) {
             if fs.is_hidden(ino) {
@@ -62,12 +64,14 @@ fn count(fs: &Image) -> Result<(), String> {
             let used = counted.entry(id).or_default();
             *used = (used.0 + inode.blocks * 512, used.1 + 1);
         }
-        let told = told
+        let stored = stored
             .iter()
             .map(|quota| (quota.id, (quota.space, quota.inodes)));
-        let told: BTreeMap<_, _> = told.filter(|(_, used)| *used != (0, 0)).collect();
-        if told != counted {
-            return Err(format!("{kind:?}: reported {told:?}, counted {counted:?}"));
+        let stored: BTreeMap<_, _> = stored.filter(|(_, used)| *used != (0, 0)).collect();
+        if stored != counted {
+            return Err(format!(
+                "{kind:?}: reported {stored:?}, counted {counted:?}"
+            ));
         }
     }
     Ok(())

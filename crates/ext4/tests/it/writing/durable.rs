@@ -174,8 +174,8 @@ fn the_journal_is_given_checksums_and_wide_numbers() {
         // With a log that must be replayed.
         let cut = Arc::new(device.snapshot());
         let file = uext4_testkit::stored(&cut);
-        let told = dumpe2fs(file.path());
-        let line = told
+        let reported = dumpe2fs(file.path());
+        let line = reported
             .lines()
             .find_map(|line| line.strip_prefix("Journal features:"));
         assert_eq!(line.unwrap().trim(), wanted);

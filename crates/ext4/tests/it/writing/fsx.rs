@@ -17,7 +17,7 @@ const SIZE_MAX: u64 = 400_000;
 /// No operation touches more.
 const LEN_MAX: u64 = 70_000;
 /// Steps that are reported when something is wrong.
-const TOLD: usize = 60;
+const SHOWN: usize = 60;
 const CREATION: Creation = Creation {
     mode: 0o600,
     umask: 0,
@@ -123,7 +123,7 @@ impl Fsx {
     }
 
     fn note(&mut self, step: String) {
-        if self.log.len() >= TOLD {
+        if self.log.len() >= SHOWN {
             self.log.remove(0);
         }
         self.log.push(step);

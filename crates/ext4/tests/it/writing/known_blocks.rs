@@ -117,15 +117,15 @@ fn a_leaf_is_known_once_a_block_of_it_is_asked_for() {
     scattered.precache_extents().unwrap();
     let stats = fs.stats().extent_status.unwrap();
     assert!(stats.es_stats_cache_misses - misses <= 2, "{stats:?}");
-    let mut told = 0;
+    let mut reported = 0;
     scattered
         .fiemap(0..u64::MAX, |part| {
             assert!(part.physical.is_some());
-            told += 1;
+            reported += 1;
             true
         })
         .unwrap();
-    assert!(told > 250, "{told}");
+    assert!(reported > 250, "{reported}");
     drop(scattered);
     fs.close().unwrap();
     judge(&device, "whole leaves");
@@ -160,7 +160,7 @@ fn the_map_of_a_directory_follows_its_growth() {
     let root = fs.root().unwrap();
     let dir = root.create(b"d", NewInode::Directory, &Creation::default());
     let dir = dir.unwrap();
-    let told = || {
+    let reported = || {
         let mut bytes = 0;
         dir.fiemap(0..u64::MAX, |part| {
             bytes += part.len;
@@ -170,14 +170,14 @@ fn the_map_of_a_directory_follows_its_growth() {
         bytes
     };
     dir.precache_extents().unwrap();
-    assert_eq!(told(), 1024);
+    assert_eq!(reported(), 1024);
     for number in 0..200 {
         let name = format!("a long name for number {number}");
         dir.create(name.as_bytes(), NewInode::File, &Creation::default())
             .unwrap();
     }
     assert!(dir.inode().size > 4096);
-    assert_eq!(told(), dir.inode().size);
+    assert_eq!(reported(), dir.inode().size);
     assert_eq!(dir.check_extent_cache().unwrap(), None);
     drop((root, dir));
     fs.close().unwrap();

@@ -245,7 +245,7 @@ fn attributes() {
             "user.".to_owned() + &"n".repeat(250),
             "user.".to_owned() + &"n".repeat(251),
             "user.".to_owned(),
-            "nobody.x".to_owned(),
+            "no_user.x".to_owned(),
             "trusted.x".to_owned(),
             "system.x".to_owned(),
         ] {

@@ -32,13 +32,13 @@ fn block(device: &MemoryDevice) -> MmpBlock {
 
 /// A clock of one host; while it sleeps another host goes on.
 #[derive(Debug)]
-struct Beside {
+struct OtherHost {
     own: Arc<VirtualClock>,
     other: Volume,
     clock: Arc<VirtualClock>,
 }
 
-impl Clock for Beside {
+impl Clock for OtherHost {
     fn is_virtual(&self) -> bool {
         true
     }
@@ -67,12 +67,12 @@ fn a_second_host_is_refused() {
     let fs = open(&device, clock.clone()).unwrap();
     assert!(clock.monotonic() >= Duration::from_secs(11));
     assert_eq!(block(&device).state(), Some(MmpState::Mounted));
-    let beside = Beside {
+    let other_host = OtherHost {
         own: Arc::new(VirtualClock::new(1_700_000_000)),
         other: fs.clone(),
         clock: clock.clone(),
     };
-    let second = open(&device, Arc::new(beside)).map(drop);
+    let second = open(&device, Arc::new(other_host)).map(drop);
     assert!(matches!(second, Err(Error::InUse { .. })), "{second:?}");
     let name = rustix::system::uname()
         .nodename()

@@ -82,9 +82,15 @@ fn a_directory_grows_to_what_it_may_have() {
         let made = dir.create(name.as_bytes(), NewInode::File, &Creation::default());
         made.err()
     });
-    let told = full.unwrap();
-    assert!(matches!(told, Error::DirectoryFull { .. }), "{told}");
-    assert!(told.to_string().contains("max_dir_size_kb="), "{told}");
+    let reported = full.unwrap();
+    assert!(
+        matches!(reported, Error::DirectoryFull { .. }),
+        "{reported}"
+    );
+    assert!(
+        reported.to_string().contains("max_dir_size_kb="),
+        "{reported}"
+    );
     // One name may add several blocks.
     assert!((8192..=11 * 1024).contains(&dir.inode().size));
     drop((dir, root));

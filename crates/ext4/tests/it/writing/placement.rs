@@ -156,7 +156,7 @@ fn options_have_names_and_ranges() {
 #[derive(Debug)]
 struct Flash {
     base: Arc<MemoryDevice>,
-    told: Mutex<Vec<Range<u64>>>,
+    reported: Mutex<Vec<Range<u64>>>,
 }
 
 impl BlockDevice for Flash {
@@ -181,7 +181,7 @@ impl BlockDevice for Flash {
     }
 
     fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
-        self.told.lock().push(offset..offset + len);
+        self.reported.lock().push(offset..offset + len);
         self.base.discard(offset, len)
     }
 }
@@ -191,9 +191,9 @@ fn freed_blocks_are_discarded_once_durable() {
     let base = made("-t ext4 -b 4096", 65_536);
     let device = Arc::new(Flash {
         base: base.clone(),
-        told: Mutex::default(),
+        reported: Mutex::default(),
     });
-    let told = || std::mem::take(&mut *device.told.lock());
+    let reported = || std::mem::take(&mut *device.reported.lock());
     let fs = open(device.clone(), "discard").unwrap();
     file(&fs, "gone").write_at(0, &vec![3; 1 << 20]).unwrap();
     file(&fs, "kept").write_at(0, &vec![4; 1 << 20]).unwrap();
@@ -201,14 +201,14 @@ fn freed_blocks_are_discarded_once_durable() {
     let root = fs.root().unwrap();
     let place = places(&root.lookup(b"gone").unwrap());
     let kept = places(&root.lookup(b"kept").unwrap());
-    assert_eq!(told(), []);
+    assert_eq!(reported(), []);
     root.unlink(b"gone").unwrap();
-    assert_eq!(told(), [], "not durable yet");
+    assert_eq!(reported(), [], "not durable yet");
     fs.sync().unwrap();
-    assert_eq!(told(), place);
+    assert_eq!(reported(), place);
     // All that is free, and nothing else.
     let bytes = fs.trim(0..u64::MAX, 0).unwrap();
-    let ranges = told();
+    let ranges = reported();
     assert_eq!(bytes, ranges.iter().map(|r| r.end - r.start).sum::<u64>());
     assert!(bytes > 40 << 20);
     let overlaps = |r: &Range<u64>| r.start < kept[0].end && kept[0].start < r.end;

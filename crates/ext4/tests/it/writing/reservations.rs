@@ -185,7 +185,7 @@ impl Bench {
     }
 
     /// Blocks that may still be reserved, as a request reports that is far too large.
-    fn promisable(&self) -> u64 {
+    fn reservable(&self) -> u64 {
         let root = self.fs.root().unwrap();
         let file = root.create_unnamed(NewInode::File, &CREATION).unwrap();
         let all = self.fs.geometry().blocks_count;
@@ -241,11 +241,11 @@ fn run(seed: u64) {
     bench.files.clear();
     drop(root);
     bench.fs.sync().unwrap();
-    let promisable = bench.promisable();
+    let reservable = bench.reservable();
     bench.fs.close().unwrap();
     judge(&device, &what);
     bench.fs = open(device, &bench.clock);
-    assert_eq!(bench.promisable(), promisable, "{what}");
+    assert_eq!(bench.reservable(), reservable, "{what}");
     let root = bench.fs.root().unwrap();
     let again = (0..=WORKERS).map(|number| root.lookup(format!("f{number}").as_bytes()).unwrap());
     bench.files = again.collect();

@@ -1,4 +1,5 @@
-//! Devices that take long to discard, or fail at data: who waits for them, and who is notified.
+//! Devices that take long to discard, or fail at data: who waits for them, and the thread that is
+//! notified.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ const DATA: u8 = 0xA5;
 #[derive(Debug)]
 struct Device {
     base: Arc<MemoryDevice>,
-    told: Mutex<Vec<Range<u64>>>,
+    reported: Mutex<Vec<Range<u64>>>,
     /// Discards begun.
     begun: AtomicUsize,
     /// No discard ends while this is set.
@@ -72,7 +73,7 @@ impl BlockDevice for Device {
         while self.is_stuck.load(SeqCst) {
             std::thread::sleep(Duration::from_millis(1));
         }
-        self.told.lock().push(offset..offset + len);
+        self.reported.lock().push(offset..offset + len);
         self.base.discard(offset, len)
     }
 }
@@ -89,7 +90,7 @@ impl Drop for Release {
 fn open(kib: u64, options: &str) -> (Arc<Device>, Arc<VirtualClock>, Volume) {
     let device = Arc::new(Device {
         base: made("-t ext4 -b 4096", kib),
-        told: Mutex::default(),
+        reported: Mutex::default(),
         begun: AtomicUsize::new(0),
         is_stuck: AtomicBool::new(false),
         is_bad: AtomicBool::new(false),
@@ -169,13 +170,13 @@ fn a_slow_discard_does_not_delay_commits() {
                     |a: &Range<u64>| freed.iter().any(|b| a.start < b.end && b.start < a.end);
                 assert!(!places(&other).iter().any(overlaps));
             }
-            assert_eq!(device.told.lock().len(), 0);
+            assert_eq!(device.reported.lock().len(), 0);
             device.is_stuck.store(false, SeqCst);
             syncing.join().unwrap();
         });
         fs.close().unwrap();
         let bytes = |ranges: &[Range<u64>]| ranges.iter().map(|r| r.end - r.start).sum::<u64>();
-        assert_eq!(bytes(&device.told.lock()), bytes(&freed));
+        assert_eq!(bytes(&device.reported.lock()), bytes(&freed));
         drop(fs);
         judge(&device.base, "discard");
     }
@@ -240,7 +241,7 @@ fn a_data_error_is_reported_once_to_each_handle() {
         let threads = [scope.spawn(sync), scope.spawn(sync)];
         threads.map(|thread| thread.join().unwrap())
     });
-    assert_eq!(twice.iter().filter(|told| **told).count(), 1);
+    assert_eq!(twice.iter().filter(|reported| **reported).count(), 1);
     first.fsync().unwrap();
     let late = root.lookup(b"file").unwrap();
     assert!(second.fsync().is_err());
@@ -253,5 +254,5 @@ fn a_data_error_is_reported_once_to_each_handle() {
     drop((first, second, late, other, root));
     fs.close().unwrap();
     drop(fs);
-    judge(&device.base, "told");
+    judge(&device.base, "reported");
 }

@@ -143,15 +143,16 @@ impl Pair {
     fn expected(&self) -> Vec<Extent> {
         if self.merge == Merge::Off {
             let extents = self.tree.extents();
-            let mut told = vec![None; self.blocks.len()];
+            let mut reported = vec![None; self.blocks.len()];
             for extent in &extents {
                 for lblk in extent.lblk.0..extent.end() {
-                    let old = told[(lblk - self.base) as usize].replace(said(extent, Lblk(lblk)));
+                    let old =
+                        reported[(lblk - self.base) as usize].replace(said(extent, Lblk(lblk)));
                     assert_eq!(old, None, "extents must be disjoint");
                 }
             }
-            let told: Vec<Block> = told.into_iter().map(Option::flatten).collect();
-            assert_eq!(told, self.blocks);
+            let reported: Vec<Block> = reported.into_iter().map(Option::flatten).collect();
+            assert_eq!(reported, self.blocks);
             assert!(extents.is_sorted_by_key(|extent| extent.lblk));
             return extents;
         }

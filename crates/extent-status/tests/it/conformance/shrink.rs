@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use uext4_extent_status::{BATCH, Counters, Room, Stats, StatsMode, Tree};
+use uext4_extent_status::{BATCH, Counters, ExtentStatusCache, Stats, StatsMode, Tree};
 use uext4_ondisk::Lblk;
 
 use super::{delayed, for_each_design, hole, with_each, written};
 
 /// Holes of one block with gaps between them, so that they do not merge.
-pub fn scattered(room: &Arc<Room>, holes: u32) -> Tree {
+pub fn scattered(room: &Arc<ExtentStatusCache>, holes: u32) -> Tree {
     let tree = Tree::new(room);
     for at in 0..holes {
         tree.cache(hole(at * 2, 1));
@@ -18,7 +18,7 @@ pub fn scattered(room: &Arc<Room>, holes: u32) -> Tree {
 }
 
 /// Scans until everything that may go is gone; answers the scans it took.
-pub fn scan_all(room: &Room) -> usize {
+pub fn scan_all(room: &ExtentStatusCache) -> usize {
     let mut scans = 0;
     while room.count() > 0 {
         room.scan(BATCH);

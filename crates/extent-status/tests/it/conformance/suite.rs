@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use uext4_extent_status::{Extent, Options, Room, Shrinker, StatsMode, Status};
+use uext4_extent_status::{Extent, ExtentStatusCache, Options, Shrinker, StatsMode, Status};
 use uext4_ondisk::{Lblk, Pblk};
 
 use super::designs;
@@ -37,7 +37,7 @@ pub enum Merge {
 pub struct Subject {
     pub design: Design,
     pub shrinker: Arc<dyn Shrinker>,
-    pub room: Arc<Room>,
+    pub room: Arc<ExtentStatusCache>,
 }
 
 impl Subject {
@@ -57,13 +57,13 @@ impl Subject {
 }
 
 /// A cache whose clock moves by a microsecond whenever it is read, and which counts all.
-pub fn room(shrinker: Arc<dyn Shrinker>) -> Arc<Room> {
+pub fn room(shrinker: Arc<dyn Shrinker>) -> Arc<ExtentStatusCache> {
     let reads = AtomicU64::new(0);
     let options = Options {
         stats: StatsMode::On,
         shrinker: Some(shrinker),
     };
-    Room::with_options(options, move || {
+    ExtentStatusCache::with_options(options, move || {
         Duration::from_micros(reads.fetch_add(1, Relaxed))
     })
 }
@@ -76,7 +76,7 @@ fn with_each(test: impl Fn(&Subject)) {
 }
 
 /// Runs a test in a cache of each design.
-fn for_each_design(test: impl Fn(&Arc<Room>)) {
+fn for_each_design(test: impl Fn(&Arc<ExtentStatusCache>)) {
     with_each(|subject| test(&subject.room));
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
-use uext4_extent_status::{BATCH, Extent, Room, Status, Tree};
+use uext4_extent_status::{BATCH, Extent, ExtentStatusCache, Status, Tree};
 use uext4_ondisk::Lblk;
 
 use super::{Subject, delayed, for_each_design, with_each, written};
@@ -73,7 +73,7 @@ fn nothing_delayed_is_lost_and_nothing_known_changes() {
     for_each_design(write_read_and_shrink);
 }
 
-fn write_read_and_shrink(room: &Arc<Room>) {
+fn write_read_and_shrink(room: &Arc<ExtentStatusCache>) {
     let trees: Vec<Tree> = (0..3).map(|_| Tree::new(room)).collect();
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {

@@ -265,8 +265,8 @@ impl Commands {
         if let Some(entry) = self.entries.get(index)
             && entry.is_ours
         {
-            let told = entry.header.ring_ent_in_out;
-            let (id, len) = (told.commit_id, told.payload_sz as usize);
+            let reported = entry.header.ring_ent_in_out;
+            let (id, len) = (reported.commit_id, reported.payload_sz as usize);
             match len > PAGE {
                 true => self.uses(index, len),
                 false => self.idle(index),
@@ -328,11 +328,11 @@ impl Commands {
 
     /// The next of what came, and whether there is more.
     pub fn next(&mut self) -> Option<(Event, bool)> {
-        let (told, has_more) = {
+        let (reported, has_more) = {
             let mut queue = self.ring.completion();
             (queue.next()?, !queue.is_empty())
         };
-        let event = match (told.user_data(), told.result()) {
+        let event = match (reported.user_data(), reported.result()) {
             (WOKEN | REFUSED, _) => Event::Woken,
             (index, result) => {
                 let index = index as usize;
@@ -473,8 +473,8 @@ mod tests {
         };
         commands.push(Entry128::from(opcode::Nop::new().build()));
         commands.submit_and_wait().unwrap();
-        let told = commands.ring.completion().next().unwrap();
-        assert_eq!(told.result(), -rustix::io::Errno::ACCESS.raw_os_error());
+        let reported = commands.ring.completion().next().unwrap();
+        assert_eq!(reported.result(), -rustix::io::Errno::ACCESS.raw_os_error());
     }
 
     #[test]

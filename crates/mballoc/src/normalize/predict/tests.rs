@@ -125,7 +125,7 @@ fn windows_of_a_stripe_are_whole_stripes() {
 
 #[test]
 fn windows_are_adjacent_to_their_neighbours() {
-    let beside = |left: Option<(u32, u64)>, right: Option<(u32, u64)>| {
+    let between = |left: Option<(u32, u64)>, right: Option<(u32, u64)>| {
         let place = |(lblk, pblk)| (Lblk(lblk), Pblk(pblk));
         let request = DataRequest {
             left: left.map(place),
@@ -136,12 +136,12 @@ fn windows_are_adjacent_to_their_neighbours() {
         let (lblk, goal) = (window.lblk().0, window.goal().0);
         (lblk, window.blocks(), goal, window.try_goal())
     };
-    assert_eq!(beside(None, None), (0, 16, 1000, false));
-    assert_eq!(beside(Some((9, 500)), None), (10, 6, 501, true));
-    assert_eq!(beside(Some((4, 500)), Some((14, 900))), (5, 9, 501, true));
-    assert_eq!(beside(None, Some((14, 900))), (0, 14, 886, true));
-    assert_eq!(beside(None, Some((20, 900))), (0, 16, 880, false));
-    assert_eq!(beside(None, Some((20, 3))), (0, 16, 1000, false));
+    assert_eq!(between(None, None), (0, 16, 1000, false));
+    assert_eq!(between(Some((9, 500)), None), (10, 6, 501, true));
+    assert_eq!(between(Some((4, 500)), Some((14, 900))), (5, 9, 501, true));
+    assert_eq!(between(None, Some((14, 900))), (0, 14, 886, true));
+    assert_eq!(between(None, Some((20, 900))), (0, 16, 880, false));
+    assert_eq!(between(None, Some((20, 3))), (0, 16, 1000, false));
 }
 
 #[test]
@@ -160,11 +160,11 @@ fn small_files_lie_together_and_closed_ones_side_by_side() {
     };
     assert_eq!(plan(16, false, &around).small, Some(SmallFiles::Joined));
     let grows = plan(17, false, &around);
-    assert_eq!((grows.small, grows.beside_closed), (None, false));
+    assert_eq!((grows.small, grows.next_to_closed), (None, false));
     assert_eq!(grows.stream.map(|stream| stream.follows), Some(true));
     let closed = plan(512, true, &around);
     assert_eq!(closed.small, Some(SmallFiles::Joined));
-    assert!(closed.beside_closed && closed.leads_closed && closed.stream.is_none());
+    assert!(closed.next_to_closed && closed.leads_closed && closed.stream.is_none());
     assert_eq!(plan(513, true, &around).small, None);
     // Where free runs are short, a closed file fills those that fit it.
     let short = Surroundings {
@@ -172,7 +172,7 @@ fn small_files_lie_together_and_closed_ones_side_by_side() {
         ..around
     };
     let filled = plan(512, true, &short);
-    assert_eq!((filled.small, filled.beside_closed), (None, false));
+    assert_eq!((filled.small, filled.next_to_closed), (None, false));
     assert_eq!(filled.window.blocks(), 512);
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use uext4_extent_status::{Room, Tree};
+use uext4_extent_status::{ExtentStatusCache, Tree};
 use uext4_lab_policies::extent_status::{Options, Policy};
 use uext4_ondisk::Lblk;
 
@@ -10,7 +10,7 @@ use super::conformance::hole;
 use super::conformance::shrink::{scan_all, scattered};
 
 /// One clock, so that the order is plain.
-fn one_clock() -> Arc<Room> {
+fn one_clock() -> Arc<ExtentStatusCache> {
     super::conformance::room(Policy::Clock.shrinker(Options {
         shards: 1,
         ..Options::default()

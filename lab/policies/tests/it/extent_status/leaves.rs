@@ -28,8 +28,8 @@ proptest! {
         merge in prop::sample::select(vec![Merge::On, Merge::Off]),
         ops in prop::collection::vec((0..12_u32, 0..3000_u32, 1..400_u32, any::<bool>()), 1..25),
     ) {
-        let rooms = [Policy::LeafQueue, Policy::Mainline].map(|policy| room(shrinker(policy, merge)));
-        let trees = rooms.each_ref().map(Tree::new);
+        let caches = [Policy::LeafQueue, Policy::Mainline].map(|policy| room(shrinker(policy, merge)));
+        let trees = caches.each_ref().map(Tree::new);
         for (op, first, len, with_holes) in ops {
             for tree in &trees {
                 match op {
@@ -49,8 +49,8 @@ proptest! {
                 prop_assert_eq!(found[0], found[1]);
             }
         }
-        prop_assert_eq!(rooms[0].count(), rooms[1].count());
-        scan_all(&rooms[0]);
+        prop_assert_eq!(caches[0].count(), caches[1].count());
+        scan_all(&caches[0]);
         prop_assert!(trees[0].extents().iter().all(|extent| extent.status == Status::Delayed));
     }
 }

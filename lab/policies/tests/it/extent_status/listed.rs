@@ -1,7 +1,7 @@
 //! In which order the shrinkers that go from tree to tree drop what they find, and what they look
 //! at.
 
-use uext4_extent_status::{Room, Tree};
+use uext4_extent_status::{ExtentStatusCache, Tree};
 use uext4_lab_policies::extent_status::Policy::{Lru, Mainline, RoundRobin, Vanilla};
 use uext4_ondisk::Lblk;
 
@@ -10,7 +10,7 @@ use super::conformance::{delayed, hole};
 use super::room;
 
 /// Ninety delayed extents before a hole.
-fn mostly_delayed(room: &std::sync::Arc<Room>) -> Tree {
+fn mostly_delayed(room: &std::sync::Arc<ExtentStatusCache>) -> Tree {
     let tree = Tree::new(room);
     for at in 0..90 {
         tree.insert(delayed(at * 2, 1));

@@ -28,7 +28,7 @@ enum Op {
         unwritten: bool,
         closed: bool,
     },
-    Untake {
+    Cancel {
         file: usize,
         len: u32,
     },
@@ -61,7 +61,7 @@ fn op() -> impl Strategy<Value = Op> {
         });
     prop_oneof![
         12 => write,
-        1 => (file.clone(), 1..40u32).prop_map(|(file, len)| Op::Untake { file, len }),
+        1 => (file.clone(), 1..40u32).prop_map(|(file, len)| Op::Cancel { file, len }),
         2 => (file.clone(), 0..300u32).prop_map(|(file, from)| Op::Truncate { file, from }),
         2 => file.prop_map(|file| Op::Discard { file }),
         1 => Just(Op::DiscardAll),
@@ -171,10 +171,10 @@ fn step(allocator: &Allocator, bitmaps: &Bitmaps, files: &mut [File], op: &Op) -
             file.map(request.lblk, run);
             Some(run)
         }
-        Op::Untake { file: number, len } => {
+        Op::Cancel { file: number, len } => {
             let request = files[number].request(number as u64, None, len)?;
             let run = refused(allocator.take_data(bitmaps, &files[number].space, &request))?;
-            allocator.untake(run);
+            allocator.cancel(run);
             Some(run)
         }
         Op::Truncate { file, from } => {

@@ -42,10 +42,10 @@ impl Mapping for Disk {
     }
 
     fn write_run(&self, offset: u64, run: &[&[u8]]) -> Result<(), Injected> {
-        self.write_run_telling(offset, run, &|| {})
+        self.write_run_reporting(offset, run, &|| {})
     }
 
-    fn write_run_telling(
+    fn write_run_reporting(
         &self,
         offset: u64,
         run: &[&[u8]],

@@ -151,12 +151,12 @@ fn damage_is_reported() {
         for entry in read_dir(&sbi, dir).unwrap() {
             _ = entry;
         }
-        let mut told = 0;
+        let mut reported = 0;
         _ = read_from(&sbi, dir, 0, &mut |_, _| {
-            told += 1;
-            told < 100_000
+            reported += 1;
+            reported < 100_000
         });
-        assert!(told < 100_000);
+        assert!(reported < 100_000);
         _ = is_empty(&sbi, dir);
         for name in world.model.into_keys() {
             _ = lookup(&sbi, dir, &name);

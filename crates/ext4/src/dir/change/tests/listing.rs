@@ -49,10 +49,10 @@ fn names_of_one_hash() {
 }
 
 /// Reports `count` entries after `cookie`; answers the cookie to go on with, `None` at the end.
-fn list(world: &World, cookie: u64, count: usize, told: &mut Vec<Vec<u8>>) -> Option<u64> {
+fn list(world: &World, cookie: u64, count: usize, reported: &mut Vec<Vec<u8>>) -> Option<u64> {
     let (mut left, mut next) = (count, None);
     read_from(&world.sbi, &world.dir, cookie, &mut |entry, cookie| {
-        told.push(entry.name.to_vec());
+        reported.push(entry.name.to_vec());
         next = Some(cookie);
         left -= 1;
         left > 0
@@ -78,10 +78,10 @@ fn listings_go_on_while_names_come_and_go() {
             }
             let mut always: BTreeSet<Vec<u8>> = world.model.keys().cloned().collect();
             always.extend([b".".to_vec(), b"..".to_vec()]);
-            let mut told = Vec::new();
+            let mut reported = Vec::new();
             let mut cookie = Some(0);
             while let Some(from) = cookie {
-                cookie = list(&world, from, 1 + random.index(20), &mut told);
+                cookie = list(&world, from, 1 + random.index(20), &mut reported);
                 for _ in 0..random.index(12) {
                     match random.index(3) {
                         0 => {
@@ -101,7 +101,10 @@ fn listings_go_on_while_names_come_and_go() {
                     }
                 }
             }
-            let mut of_always: Vec<_> = told.iter().filter(|name| always.contains(*name)).collect();
+            let mut of_always: Vec<_> = reported
+                .iter()
+                .filter(|name| always.contains(*name))
+                .collect();
             assert_eq!(of_always.len(), always.len(), "{flags} {round}");
             of_always.sort();
             of_always.dedup();
@@ -120,14 +123,16 @@ fn any_cookie_may_be_given() {
         for _ in 0..200 {
             world.add(&random_name(&mut random, 20));
         }
-        let mut told = Vec::new();
-        assert_eq!(list(&world, u64::MAX, 10, &mut told), None);
-        assert_eq!(list(&world, u64::MAX >> 1, 10, &mut told), None);
+        let mut reported = Vec::new();
+        assert_eq!(list(&world, u64::MAX, 10, &mut reported), None);
+        assert_eq!(list(&world, u64::MAX >> 1, 10, &mut reported), None);
         for _ in 0..1000 {
             let cookie = random.next_u64() >> random.index(64);
-            list(&world, cookie, 5, &mut told);
+            list(&world, cookie, 5, &mut reported);
         }
-        let most: Vec<_> = (0..1).map(|_| list(&world, 0, 500, &mut told)).collect();
+        let most: Vec<_> = (0..1)
+            .map(|_| list(&world, 0, 500, &mut reported))
+            .collect();
         assert_eq!(most, [None]);
     }
 }

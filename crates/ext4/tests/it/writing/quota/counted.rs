@@ -13,7 +13,7 @@ use uext4_testkit::SplitMix64;
 use uext4_testkit::{debugfs_write, e2fsck, said};
 
 use super::super::device::{made, mount, steps};
-use super::{KINDS, close_and_judge, creation, told};
+use super::{KINDS, close_and_judge, creation, reported};
 
 const FLAGS: [&str; 6] = [
     "-t ext4 -O quota,project",
@@ -255,11 +255,11 @@ fn what_was_left_half_deleted_is_no_longer_counted() {
             std::mem::forget(file);
         }
         fs.sync().unwrap();
-        let before = told(&fs, KINDS[0].0);
+        let before = reported(&fs, KINDS[0].0);
         assert_eq!(before.len(), 11, "{flags}: {before:?}");
         let cut = Arc::new(MemoryDevice::from_bytes(device.to_bytes()));
         let fs = mount(cut.clone());
-        let left = told(&fs, KINDS[0].0);
+        let left = reported(&fs, KINDS[0].0);
         assert_eq!(left.len(), 1, "{flags}: {left:?}");
         close_and_judge(fs, &cut, flags);
     }

@@ -43,7 +43,7 @@ fn listed(image: &std::path::Path, kind: &str) -> BTreeMap<u32, (u64, u64)> {
 }
 
 /// What we say of the same.
-fn told(fs: &Volume, kind: QuotaKind) -> BTreeMap<u32, (u64, u64)> {
+fn reported(fs: &Volume, kind: QuotaKind) -> BTreeMap<u32, (u64, u64)> {
     let all = fs.quotas(kind).unwrap().into_iter();
     let used = all.map(|quota| (quota.id, (quota.space, quota.inodes)));
     used.filter(|(_, used)| *used != (0, 0)).collect()
@@ -55,7 +55,7 @@ fn told(fs: &Volume, kind: QuotaKind) -> BTreeMap<u32, (u64, u64)> {
 fn close_and_judge(fs: Volume, device: &Arc<MemoryDevice>, what: &str) {
     fs.sync().unwrap();
     let ours: Vec<_> = KINDS
-        .map(|(kind, _)| fs.quotas(kind).is_ok().then(|| told(&fs, kind)))
+        .map(|(kind, _)| fs.quotas(kind).is_ok().then(|| reported(&fs, kind)))
         .into();
     fs.close().unwrap();
     drop(fs);

@@ -3,8 +3,8 @@
 
 use std::error::Error as StdError;
 
-use uext4_buffer_cache::{Buffer, Seal};
-use uext4_jbd2::{Sealer, Sealing, Tid};
+use uext4_buffer_cache::{Buffer, ChecksumRule};
+use uext4_jbd2::{CommitCallbacks, PreCommit, Tid};
 use uext4_ondisk::superblock::SUPERBLOCK_OFFSET;
 use uext4_ondisk::{Ino, Pblk, dir_entry, extent, htree, orphan, xattr};
 use zerocopy::IntoBytes;
@@ -16,11 +16,11 @@ use crate::dir::dx_entries_offset;
 use crate::journal::sbi::Sbi;
 
 /// Changes blocks of a transaction that is being closed.
-struct Closing<'a>(&'a Sbi, &'a Sealing<'a>);
+struct Closing<'a>(&'a Sbi, &'a PreCommit<'a>);
 
 impl Edit for Closing<'_> {
     fn change<R>(&self, buffer: &Buffer, owner: Owner, f: impl FnOnce(&mut [u8]) -> R) -> R {
-        self.1.modify(buffer, owner.tag(), owner.seal(), f)
+        self.1.modify(buffer, owner.tag(), owner.rule(), f)
     }
 
     fn fresh(&self, block: Pblk) -> Buffer {
@@ -30,7 +30,7 @@ impl Edit for Closing<'_> {
 
 impl Sbi {
     /// Puts the superblock into its block.
-    fn seal_superblock(&self, closing: &Closing<'_>) -> Result<()> {
+    fn checksum_superblock(&self, closing: &Closing<'_>) -> Result<()> {
         let Some(superblock) = self.rw().and_then(|rw| rw.take_superblock()) else {
             return Ok(());
         };
@@ -47,29 +47,32 @@ impl Sbi {
     }
 }
 
-impl Sealer for Sbi {
-    fn before_commit(&self, sealing: &Sealing<'_>) -> std::result::Result<(), Box<dyn StdError>> {
-        let closing = Closing(self, sealing);
+impl CommitCallbacks for Sbi {
+    fn before_commit(
+        &self,
+        pre_commit: &PreCommit<'_>,
+    ) -> std::result::Result<(), Box<dyn StdError>> {
+        let closing = Closing(self, pre_commit);
         if let Some(rw) = self.rw() {
-            rw.inodes.store_later(self, &closing, sealing.tid())?;
+            rw.inodes.store_later(self, &closing, pre_commit.tid())?;
             rw.xattrs.store_counts(&closing)?;
             if let Some(quotas) = &rw.quotas {
-                quotas.seal(&closing);
+                quotas.rule(&closing);
             }
-            if rw.groups.seal(self, &closing)? {
+            if rw.groups.rule(self, &closing)? {
                 rw.superblock_is_stale();
             }
         }
-        Ok(self.seal_superblock(&closing)?)
+        Ok(self.checksum_superblock(&closing)?)
     }
 
-    fn seal(&self, seal: Seal, block: Pblk, bytes: &mut [u8]) {
+    fn rule(&self, rule: ChecksumRule, block: Pblk, bytes: &mut [u8]) {
         let Some(seed) = self.geometry().csum_seed else {
             return;
         };
-        let owned = seed.inode(Ino(seal.owner), seal.generation);
-        match Kind::of_seal(seal.kind) {
-            Kind::DirFirst | Kind::Dir => match dx_node_offset(bytes, seal) {
+        let owned = seed.inode(Ino(rule.owner), rule.generation);
+        match Kind::of_rule(rule.kind) {
+            Kind::DirFirst | Kind::Dir => match dx_node_offset(bytes, rule) {
                 Some(offset) => htree::update_tail(bytes, offset, owned),
                 None => dir_entry::update_tail(bytes, owned),
             },
@@ -102,8 +105,8 @@ impl Sealer for Sbi {
 
 /// Where the hashes start if a block of a directory with checksums is the root or an inner node of
 /// an htree: only these have a record that reaches the end, where others have their checksum.
-fn dx_node_offset(bytes: &[u8], seal: Seal) -> Option<usize> {
-    if Kind::of_seal(seal.kind) == Kind::DirFirst {
+fn dx_node_offset(bytes: &[u8], rule: ChecksumRule) -> Option<usize> {
+    if Kind::of_rule(rule.kind) == Kind::DirFirst {
         return htree::is_root(bytes).then_some(htree::DX_ROOT_ENTRIES_OFFSET);
     }
     dx_entries_offset(bytes, uext4_ondisk::Lblk(1))
@@ -111,7 +114,7 @@ fn dx_node_offset(bytes: &[u8], seal: Seal) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use uext4_jbd2::Sealer;
+    use uext4_jbd2::CommitCallbacks;
     use uext4_ondisk::inode::FileType;
 
     use crate::inode::store::store;

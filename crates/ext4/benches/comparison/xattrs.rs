@@ -95,7 +95,7 @@ pub fn run(rounds: usize, wants: impl Fn(&str) -> bool) -> Result<Table, String>
                 };
                 let sharing = image.judge()?;
                 *rate = figures.0;
-                cell.tell(
+                cell.report(
                     &mut table,
                     subject,
                     &Figures {
@@ -119,7 +119,7 @@ impl Cell {
         format!("V={} F={} P={}", self.values, self.files, self.threads)
     }
 
-    fn tell(self, table: &mut Table, subject: &str, figures: &Figures) {
+    fn report(self, table: &mut Table, subject: &str, figures: &Figures) {
         let name = self.name();
         table.add(&format!("{name}, sets/s"), subject, figures.sets);
         table.add(&format!("{name}, until synced"), subject, figures.durable);
@@ -249,10 +249,13 @@ impl Image {
     /// # Errors
     /// What e2fsck says, a file without a block.
     fn judge(&self) -> Result<f64, String> {
-        let told = Command::new("e2fsck").arg("-fn").arg(self.path()).output();
-        let told = told.map_err(|error| format!("e2fsck: {error}"))?;
-        if !told.status.success() {
-            return Err(format!("e2fsck: {}", String::from_utf8_lossy(&told.stdout)));
+        let reported = Command::new("e2fsck").arg("-fn").arg(self.path()).output();
+        let reported = reported.map_err(|error| format!("e2fsck: {error}"))?;
+        if !reported.status.success() {
+            return Err(format!(
+                "e2fsck: {}",
+                String::from_utf8_lossy(&reported.stdout)
+            ));
         }
         let device = Arc::new(device(&self.path(), Access::ReadOnly));
         let fs = uext4::Image::open(device, &OpenOptions::default()).unwrap();

@@ -16,12 +16,12 @@ const KEPT_MAX: usize = 64;
 
 /// Memory for those who wait.
 #[derive(Clone, Debug)]
-pub struct Parking {
+pub struct WriteBufferPool {
     free: Arc<Mutex<Vec<Vec<u8>>>>,
     kept_max: usize,
 }
 
-impl Default for Parking {
+impl Default for WriteBufferPool {
     fn default() -> Self {
         Self {
             free: Arc::default(),
@@ -31,19 +31,19 @@ impl Default for Parking {
 }
 
 /// The data of one of them.
-pub struct Parked {
-    parking: Parking,
+pub struct WriteBuffer {
+    parking: WriteBufferPool,
     bytes: Vec<u8>,
     from: usize,
 }
 
-impl fmt::Debug for Parked {
+impl fmt::Debug for WriteBuffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Parked({} bytes)", self.rest().len())
+        write!(f, "WriteBuffer({} bytes)", self.rest().len())
     }
 }
 
-impl Parking {
+impl WriteBufferPool {
     /// With room for so many bytes at most while no writer waits.
     pub fn of(bytes: usize) -> Self {
         Self {
@@ -53,13 +53,13 @@ impl Parking {
     }
 
     /// Keeps a copy of data.
-    pub fn park(&self, data: &[u8]) -> Parked {
+    pub fn park(&self, data: &[u8]) -> WriteBuffer {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         let kept = free.pop();
         drop(free);
         let mut bytes = kept.unwrap_or_else(|| Vec::with_capacity(IO_MAX as usize));
         bytes.extend_from_slice(data);
-        Parked {
+        WriteBuffer {
             parking: self.clone(),
             bytes,
             from: 0,
@@ -67,7 +67,7 @@ impl Parking {
     }
 }
 
-impl Parked {
+impl WriteBuffer {
     /// What was not taken in.
     pub fn rest(&self) -> &[u8] {
         &self.bytes[self.from..]
@@ -79,7 +79,7 @@ impl Parked {
     }
 }
 
-impl Drop for Parked {
+impl Drop for WriteBuffer {
     fn drop(&mut self) {
         let mut bytes = std::mem::take(&mut self.bytes);
         bytes.clear();
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn memory_goes_from_one_to_the_next() {
-        let parking = Parking::default();
+        let parking = WriteBufferPool::default();
         let mut one = parking.park(b"abcdef");
         one.taken(2);
         assert_eq!(one.rest(), b"cdef");
@@ -110,10 +110,10 @@ mod tests {
         drop(one);
         let next = parking.park(b"xyz");
         assert_eq!((next.bytes.as_ptr(), next.rest()), (at, &b"xyz"[..]));
-        let many: Vec<Parked> = (0..2 * KEPT_MAX).map(|_| parking.park(b"")).collect();
+        let many: Vec<WriteBuffer> = (0..2 * KEPT_MAX).map(|_| parking.park(b"")).collect();
         drop(many);
         assert_eq!(parking.free.lock().unwrap().len(), KEPT_MAX);
-        let little = Parking::of(3 << 20);
+        let little = WriteBufferPool::of(3 << 20);
         drop([(); 9].map(|()| little.park(b"")));
         assert_eq!(little.free.lock().unwrap().len(), 3);
     }

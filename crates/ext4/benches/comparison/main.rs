@@ -1,7 +1,8 @@
 //! This engine, the kernel's ext4 and fuse2fs side by side, in one run.
 //!
 //! ```text
-//! cargo bench -p uext4 --bench beside -- [ours|kernel|fuse2fs]… [names|threads|fsync|bytes|xattrs|extents|slow]…
+//! cargo bench -p uext4 --bench comparison -- [ours|kernel|fuse2fs]…
+//!     [names|threads|fsync|bytes|xattrs|extents|slow]…
 //!     [--rounds N] [--names N] [--processor-time] [--json]
 //! ```
 //! Without words all that can be measured here is. Ours works in this process on an image in

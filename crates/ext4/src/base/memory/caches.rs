@@ -1,7 +1,7 @@
 //! The subsystems of other crates, in bytes.
 
 use uext4_buffer_cache::BufferCache;
-use uext4_extent_status::{BATCH, Room};
+use uext4_extent_status::{BATCH, ExtentStatusCache};
 use uext4_mballoc::Allocator;
 use uext4_writeback::{MappingError, PageCache};
 
@@ -34,13 +34,13 @@ impl Shrinker for BufferCache {
     }
 }
 
-impl Shrinker for Room {
+impl Shrinker for ExtentStatusCache {
     fn memory(&self) -> u64 {
-        Room::memory(self) as u64
+        ExtentStatusCache::memory(self) as u64
     }
 
     fn count(&self) -> u64 {
-        Room::count(self) as u64 * self.extent_bytes()
+        ExtentStatusCache::count(self) as u64 * self.extent_bytes()
     }
 
     fn scan(&self, bytes: u64) -> u64 {
@@ -49,12 +49,12 @@ impl Shrinker for Room {
         let mut freed = 0;
         // A visit may only clear a mark of use. In queues of leaves there are up to three, and the
         // change of queues.
-        let batches = Room::count(self).div_ceil(BATCH) * VISITS;
+        let batches = ExtentStatusCache::count(self).div_ceil(BATCH) * VISITS;
         for _ in 0..batches {
             if freed >= want {
                 break;
             }
-            freed += Room::scan(self, BATCH);
+            freed += ExtentStatusCache::scan(self, BATCH);
         }
         freed as u64 * each
     }
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn what_was_used_often_goes_if_all_is_asked_for() {
-        let room = Room::new(|| Duration::ZERO);
+        let room = ExtentStatusCache::new(|| Duration::ZERO);
         let trees: Vec<Tree> = (0..1000).map(|_| Tree::new(&room)).collect();
         let hole = |lblk| Extent {
             lblk: Lblk(lblk),

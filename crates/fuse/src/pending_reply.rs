@@ -19,15 +19,15 @@ pub trait Channel: Send + Sync + std::fmt::Debug {
 
 /// The caller: may be answered later, and reported something before.
 #[derive(Debug)]
-pub struct Asker<'a> {
+pub struct RequestContext<'a> {
     channel: &'a Arc<dyn Channel>,
     unique: u64,
     /// Where the duration of the request is recorded; `None`: the channel records it.
     timing: Option<(&'a Arc<Latencies>, Arrival)>,
-    has_ticket: Cell<bool>,
+    has_pending: Cell<bool>,
 }
 
-impl<'a> Asker<'a> {
+impl<'a> RequestContext<'a> {
     /// Of a request of a channel.
     pub(crate) fn new(
         channel: &'a Arc<dyn Channel>,
@@ -38,23 +38,23 @@ impl<'a> Asker<'a> {
             channel,
             unique,
             timing,
-            has_ticket: Cell::new(false),
+            has_pending: Cell::new(false),
         }
     }
 
     /// The right to answer later.
-    pub fn ticket(&self) -> Ticket {
-        self.has_ticket.set(true);
-        let ticket = Ticket::new(self.channel, self.unique);
+    pub fn pending_reply(&self) -> PendingReply {
+        self.has_pending.set(true);
+        let pending_reply = PendingReply::new(self.channel, self.unique);
         match self.timing {
-            Some((latencies, arrival)) => ticket.timed(latencies, arrival),
-            None => ticket,
+            Some((latencies, arrival)) => pending_reply.timed(latencies, arrival),
+            None => pending_reply,
         }
     }
 
     /// Whether a thread answers later.
-    pub(crate) fn has_ticket(&self) -> bool {
-        self.has_ticket.get()
+    pub(crate) fn has_pending(&self) -> bool {
+        self.has_pending.get()
     }
 
     /// Where the answer goes.
@@ -65,7 +65,7 @@ impl<'a> Asker<'a> {
 
 /// The right, and the duty, to answer a request later.
 #[derive(Debug)]
-pub struct Ticket {
+pub struct PendingReply {
     channel: Arc<dyn Channel>,
     unique: u64,
     answered: bool,
@@ -88,7 +88,7 @@ struct Timer {
     arrival: Arrival,
 }
 
-impl Ticket {
+impl PendingReply {
     /// For a request of a channel.
     pub fn new(channel: &Arc<dyn Channel>, unique: u64) -> Self {
         Self {
@@ -134,7 +134,7 @@ impl Ticket {
     }
 }
 
-impl Drop for Ticket {
+impl Drop for PendingReply {
     /// What was to be done ended in a panic: no thread is to wait for ever.
     fn drop(&mut self) {
         if !self.answered {
@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn a_lost_pending_reply_is_an_error_and_no_hang() {
         let client = Client::new();
-        drop(Ticket::new(&client.channel(), 42));
+        drop(PendingReply::new(&client.channel(), 42));
         assert_eq!(client.answer_to(42), Err(Errno::EIO));
     }
 }

@@ -144,9 +144,9 @@ impl State {
 
 /// The daemon's side.
 #[derive(Debug)]
-pub struct Parting(Arc<Mutex<State>>);
+pub struct UnmountStatus(Arc<Mutex<State>>);
 
-impl Parting {
+impl UnmountStatus {
     /// Listens from now on, to the end of the process, at a [`new_address`]; `fuse` is the
     /// descriptor that requests come by.
     ///
@@ -161,7 +161,7 @@ impl Parting {
             line: None,
         }));
         let shared = Arc::clone(&state);
-        let named = thread::Builder::new().name("uext4-parting".to_owned());
+        let named = thread::Builder::new().name("uext4-unmount_status".to_owned());
         named.spawn(move || {
             for stream in listener.incoming() {
                 match stream {
@@ -180,7 +180,7 @@ impl Parting {
         let line = wrong.unwrap_or(WELL).replace('\n', " ");
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for stream in &state.waiting {
-            tell(stream, &line);
+            send_line(stream, &line);
         }
         state.line = Some(line);
     }
@@ -192,7 +192,7 @@ fn came(state: &Mutex<State>, stream: UnixStream) {
         return;
     }
     let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
-    tell(
+    send_line(
         &stream,
         match state.is_ending() {
             true => ENDING,
@@ -200,7 +200,7 @@ fn came(state: &Mutex<State>, stream: UnixStream) {
         },
     );
     if let Some(line) = &state.line {
-        tell(&stream, line);
+        send_line(&stream, line);
     }
     state.waiting.push(stream);
     if state.waiting.len() > WAITING_MAX {
@@ -208,7 +208,7 @@ fn came(state: &Mutex<State>, stream: UnixStream) {
     }
 }
 
-fn tell(mut stream: &UnixStream, line: &str) {
+fn send_line(mut stream: &UnixStream, line: &str) {
     // A line fits in the socket's buffer. A caller that has gone need not be notified.
     _ = stream.set_nonblocking(true);
     _ = writeln!(stream, "{line}");
@@ -349,14 +349,14 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(60);
 
-    impl Parting {
+    impl UnmountStatus {
         fn forget(&self) {
             self.0.lock().unwrap().waiting.clear();
         }
     }
 
-    fn listen(shown: &Shown) -> io::Result<Parting> {
-        Parting::listen(&new_address(shown.number, &shown.source)?, None)
+    fn listen(shown: &Shown) -> io::Result<UnmountStatus> {
+        UnmountStatus::listen(&new_address(shown.number, &shown.source)?, None)
     }
 
     /// A mount that there is not: no major number is as large.
@@ -377,16 +377,16 @@ mod tests {
         for (minor, wrong) in [(1, None), (2, Some("data\nwere lost"))] {
             let shown = shown(minor);
             assert!(Waiting::at(&shown).is_none());
-            let parting = listen(&shown).unwrap();
+            let unmount_status = listen(&shown).unwrap();
             let early: Vec<_> = (0..3).map(|_| Waiting::at(&shown).unwrap()).collect();
-            let late = Waiting::at(&shown).unwrap();
+            let executor = Waiting::at(&shown).unwrap();
             let threads: Vec<_> = early
                 .into_iter()
                 .map(|waiting| thread::spawn(move || waiting.wait(LONG)))
                 .collect();
-            parting.say(wrong);
+            unmount_status.say(wrong);
             // As the end of the process does.
-            parting.forget();
+            unmount_status.forget();
             let ended = match wrong {
                 None => Ended::Well,
                 Some(_) => Ended::Badly("data were lost".to_owned()),
@@ -394,7 +394,7 @@ mod tests {
             for thread in threads {
                 assert_eq!(thread.join().unwrap(), ended);
             }
-            assert_eq!(late.wait(LONG), ended);
+            assert_eq!(executor.wait(LONG), ended);
             let after = Waiting::at(&shown).unwrap();
             assert_eq!(after.wait(Duration::from_millis(10)), Ended::NotYet);
         }
@@ -405,11 +405,11 @@ mod tests {
         let shown = shown(3);
         let taken = SocketAddr::from_abstract_name(prefix(shown.number)).unwrap();
         let _silent = UnixListener::bind_addr(&taken).unwrap();
-        let partings: Vec<_> = (0..2).map(|_| listen(&shown).unwrap()).collect();
+        let unmount_statuses: Vec<_> = (0..2).map(|_| listen(&shown).unwrap()).collect();
         let waiting = Waiting::at(&shown).unwrap();
-        partings[0].say(Some("of another mount"));
-        partings[1].say(None);
-        partings.iter().for_each(Parting::forget);
+        unmount_statuses[0].say(Some("of another mount"));
+        unmount_statuses[1].say(None);
+        unmount_statuses.iter().for_each(UnmountStatus::forget);
         assert_eq!(waiting.wait(LONG), Ended::Well);
         let other = Shown {
             owner: shown.owner + 1,
@@ -465,15 +465,15 @@ mod tests {
         let (read, write) = rustix::pipe::pipe().unwrap();
         drop(read);
         let address = new_address(of(7).number, image.path()).unwrap();
-        let ending = Parting::listen(&address, Some(write)).unwrap();
+        let ending = UnmountStatus::listen(&address, Some(write)).unwrap();
         assert!(matches!(Holder::of(image.path()), Holder::Mounted));
         first.say(None);
         let Holder::Ending(waiting) = Holder::of(image.path()) else {
             panic!("it is not ending");
         };
         ending.say(None);
-        for parting in [first, ending] {
-            parting.forget();
+        for unmount_status in [first, ending] {
+            unmount_status.forget();
         }
         assert_eq!(waiting.wait(LONG), Ended::Well);
     }

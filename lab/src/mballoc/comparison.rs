@@ -128,13 +128,13 @@ impl Counters {
     }
 
     /// For a record; `searches` are the requests that were answered by a criterion.
-    pub fn tell(&self) -> Value {
+    pub fn report(&self) -> Value {
         let sum = |of: fn(&Criterion) -> u64| self.criteria.iter().map(of).sum::<u64>();
         let (searches, considered) = (sum(|one| one.hits), sum(|one| one.considered));
         let by_name = CRITERIA.into_iter().zip(&self.criteria);
         let criteria = by_name.map(|(name, one)| {
-            let told = json!({ "hits": one.hits, "considered": one.considered });
-            (name.to_owned(), told)
+            let reported = json!({ "hits": one.hits, "considered": one.considered });
+            (name.to_owned(), reported)
         });
         let per_search = considered as f64 / searches.max(1) as f64;
         json!({
@@ -344,9 +344,9 @@ mod tests {
         };
         assert_eq!(counters.criteria[0], expected);
         assert_eq!(counters.criteria[4].hits, 1);
-        let told = counters.since(&Counters::default()).tell();
+        let reported = counters.since(&Counters::default()).report();
         assert_eq!(
-            (&told["searches"], &told["groups_a_search"]),
+            (&reported["searches"], &reported["groups_a_search"]),
             (&json!(3), &json!(1.0))
         );
         assert_eq!(counters.since(&counters), Counters::default());

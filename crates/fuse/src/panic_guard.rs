@@ -13,12 +13,12 @@ use crate::report::report;
 
 /// Catches panics.
 #[derive(Clone, Debug, Default)]
-pub struct Breaker {
+pub struct PanicGuard {
     /// What is written no more after one; `None` for what was opened for reading.
     writable: Option<Volume>,
 }
 
-impl Breaker {
+impl PanicGuard {
     /// Of a file system, if it was opened for writing: whatever ends its writing is reported from
     /// now on.
     pub fn new(writable: Option<Volume>) -> Self {

@@ -5,9 +5,9 @@
 //! after(pause, unique)   one thread, a heap of what is due when
 //! ```
 //! A writer over the dirty limits is not answered until its pause is over, and no thread waits
-//! for that but the one timer for all. A signal ([`Late::interrupt`]) ends the pause at once. It
-//! does not cut a write to a file short, unless it ends the writer's process: whether one came,
-//! at any time since the writer began to wait, is what a [`Watch`] knows.
+//! for that but the one timer for all. A signal ([`Executor::interrupt`]) ends the pause at once.
+//! It does not cut a write to a file short, unless it ends the writer's process: whether one
+//! came, at any time since the writer began to wait, is what a [`Watch`] knows.
 //!
 //! Lock: one for the pool and one for the timer, leaves; jobs run with neither.
 
@@ -16,8 +16,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crate::breaker::Breaker;
 use crate::cpus;
+use crate::panic_guard::PanicGuard;
 
 /// Most threads of the pool.
 const POOL_MAX: usize = 16;
@@ -108,14 +108,14 @@ impl Drop for Watch {
 
 /// A caller that answers later.
 #[derive(Default)]
-pub struct Late {
+pub struct Executor {
     shared: Arc<Shared>,
-    breaker: Breaker,
+    panic_guard: PanicGuard,
 }
 
-impl std::fmt::Debug for Late {
+impl std::fmt::Debug for Executor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Late").finish_non_exhaustive()
+        f.debug_struct("Executor").finish_non_exhaustive()
     }
 }
 
@@ -124,21 +124,21 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Late {
+impl Executor {
     /// No thread yet. What panics loses its pending reply, which answers, and is left to
-    /// `breaker`.
-    pub fn new(breaker: Breaker) -> Self {
+    /// `panic_guard`.
+    pub fn new(panic_guard: PanicGuard) -> Self {
         Self {
-            breaker,
+            panic_guard,
             ..Self::default()
         }
     }
 
     /// Has a job done by another thread, or by this one where there is no other.
     pub fn run(&self, job: impl FnOnce() + Send + 'static) {
-        let breaker = self.breaker.clone();
+        let panic_guard = self.panic_guard.clone();
         let job = move || {
-            breaker.catch(job);
+            panic_guard.catch(job);
         };
         let mut pool = lock(&self.shared.pool);
         if pool.ends {
@@ -151,7 +151,7 @@ impl Late {
             return;
         }
         let shared = Arc::clone(&self.shared);
-        let name = "uext4-late".to_owned();
+        let name = "uext4-executor".to_owned();
         match thread::Builder::new().name(name).spawn(move || {
             cpus::unpin();
             work(&shared);
@@ -171,9 +171,9 @@ impl Late {
     /// Calls `ending` when the pause of a request is over, or earlier if it is interrupted or all
     /// ends.
     pub fn after(&self, pause: Duration, unique: u64, ending: impl FnOnce(bool) + Send + 'static) {
-        let breaker = self.breaker.clone();
+        let panic_guard = self.panic_guard.clone();
         let ending = move |called_off| {
-            breaker.catch(|| ending(called_off));
+            panic_guard.catch(|| ending(called_off));
         };
         let mut pauses = lock(&self.shared.pauses);
         if pauses.ends {
@@ -311,72 +311,72 @@ mod tests {
 
     #[test]
     fn pauses_end_in_the_order_of_their_ends() {
-        let late = Late::default();
-        let (tell, told) = mpsc::channel();
+        let executor = Executor::default();
+        let (report, reported) = mpsc::channel();
         let began = Instant::now();
         for (unique, millis) in [(1, 60), (2, 20), (3, 40)] {
-            let tell = tell.clone();
-            late.after(Duration::from_millis(millis), unique, move |off| {
-                tell.send((unique, off)).unwrap();
+            let report = report.clone();
+            executor.after(Duration::from_millis(millis), unique, move |off| {
+                report.send((unique, off)).unwrap();
             });
         }
-        let all: Vec<_> = (0..3).map(|_| told.recv().unwrap()).collect();
+        let all: Vec<_> = (0..3).map(|_| reported.recv().unwrap()).collect();
         assert_eq!(all, [(2, false), (3, false), (1, false)]);
         assert!(began.elapsed() >= Duration::from_millis(60));
-        late.finish();
+        executor.finish();
     }
 
     #[test]
     fn an_interrupt_ends_the_pause_of_its_writer() {
-        let late = Late::default();
-        let (tell, told) = mpsc::channel();
+        let executor = Executor::default();
+        let (report, reported) = mpsc::channel();
         let hour = Duration::from_secs(3600);
         for unique in 1..=3 {
-            let tell = tell.clone();
-            late.after(hour, unique, move |off| tell.send((unique, off)).unwrap());
+            let report = report.clone();
+            executor.after(hour, unique, move |off| report.send((unique, off)).unwrap());
         }
-        assert!(late.interrupt(2));
-        assert!(!late.interrupt(2));
-        assert_eq!(told.recv().unwrap(), (2, false));
-        late.finish();
-        let mut rest: Vec<_> = told.try_iter().collect();
+        assert!(executor.interrupt(2));
+        assert!(!executor.interrupt(2));
+        assert_eq!(reported.recv().unwrap(), (2, false));
+        executor.finish();
+        let mut rest: Vec<_> = reported.try_iter().collect();
         rest.sort_unstable();
         assert_eq!(rest, [(1, true), (3, true)]);
-        late.after(hour, 4, move |off| tell.send((4, off)).unwrap());
-        assert_eq!(told.recv().unwrap(), (4, true));
+        executor.after(hour, 4, move |off| report.send((4, off)).unwrap());
+        assert_eq!(reported.recv().unwrap(), (4, true));
     }
 
     #[test]
     fn an_interrupt_between_two_pauses_is_remembered() {
-        let late = Late::default();
-        let watch = late.watch(2);
-        assert!(!late.interrupt(1) && !watch.was_interrupted());
-        assert!(!late.interrupt(2) && watch.was_interrupted());
+        let executor = Executor::default();
+        let watch = executor.watch(2);
+        assert!(!executor.interrupt(1) && !watch.was_interrupted());
+        assert!(!executor.interrupt(2) && watch.was_interrupted());
         drop(watch);
-        assert!(!late.watch(2).was_interrupted());
-        assert!(lock(&late.shared.pauses).watched.is_empty());
+        assert!(!executor.watch(2).was_interrupted());
+        assert!(lock(&executor.shared.pauses).watched.is_empty());
     }
 
     #[test]
     fn jobs_that_wait_for_one_another_get_on() {
-        let late = Late::default();
+        let executor = Executor::default();
         let done = Arc::new(AtomicU32::new(0));
         let barrier = Arc::new(std::sync::Barrier::new(POOL_MAX));
         for _ in 0..POOL_MAX {
             let (done, barrier) = (Arc::clone(&done), Arc::clone(&barrier));
-            late.run(move || {
+            executor.run(move || {
                 barrier.wait();
                 done.fetch_add(1, SeqCst);
             });
         }
         for _ in 0..100 {
             let done = Arc::clone(&done);
-            late.run(move || _ = done.fetch_add(1, SeqCst));
+            executor.run(move || _ = done.fetch_add(1, SeqCst));
         }
-        late.finish();
+        executor.finish();
         assert_eq!(done.load(SeqCst) as usize, POOL_MAX + 100);
         let after = Arc::clone(&done);
-        late.run(move || _ = after.fetch_add(1, SeqCst));
+        executor.run(move || _ = after.fetch_add(1, SeqCst));
         assert_eq!(done.load(SeqCst) as usize, POOL_MAX + 101);
     }
 }

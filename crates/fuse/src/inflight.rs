@@ -21,9 +21,9 @@ struct State {
     running: usize,
 }
 
-/// The life of a session.
+/// The inflight of a session.
 #[derive(Debug, Default)]
-pub struct Life {
+pub struct InflightTracker {
     ended: AtomicBool,
     state: Mutex<State>,
     changed: Condvar,
@@ -32,11 +32,11 @@ pub struct Life {
 /// One thread's part in it.
 #[derive(Debug)]
 pub struct Part {
-    life: Arc<Life>,
+    inflight: Arc<InflightTracker>,
     busy: Arc<Busy>,
 }
 
-impl Life {
+impl InflightTracker {
     /// One more thread.
     pub fn join(self: &Arc<Self>) -> Part {
         let busy = Arc::new(Busy::default());
@@ -44,7 +44,7 @@ impl Life {
         state.threads.push(Arc::clone(&busy));
         state.running += 1;
         Part {
-            life: Arc::clone(self),
+            inflight: Arc::clone(self),
             busy,
         }
     }
@@ -84,7 +84,7 @@ impl Part {
     /// Serves a request with `f`, unless it is over.
     pub fn serve<R>(&self, f: impl FnOnce() -> R) -> Option<R> {
         self.busy.0.store(true, SeqCst);
-        let served = (!self.life.ended.load(SeqCst)).then(f);
+        let served = (!self.inflight.ended.load(SeqCst)).then(f);
         self.busy.0.store(false, SeqCst);
         served
     }
@@ -93,9 +93,9 @@ impl Part {
 impl Drop for Part {
     fn drop(&mut self) {
         self.busy.0.store(false, SeqCst);
-        let state = self.life.state.lock();
+        let state = self.inflight.state.lock();
         state.unwrap_or_else(PoisonError::into_inner).running -= 1;
-        self.life.changed.notify_all();
+        self.inflight.changed.notify_all();
     }
 }
 
@@ -108,16 +108,16 @@ mod tests {
 
     #[test]
     fn it_ends_with_its_threads() {
-        let life = Arc::new(Life::default());
-        let parts: Vec<_> = (0..3).map(|_| life.join()).collect();
+        let inflight = Arc::new(InflightTracker::default());
+        let parts: Vec<_> = (0..3).map(|_| inflight.join()).collect();
         assert_eq!(parts[0].serve(|| 5), Some(5));
-        assert!(!life.is_over());
+        assert!(!inflight.is_over());
         let threads = parts
             .into_iter()
             .map(|part| thread::spawn(move || drop(part)));
         let threads: Vec<_> = threads.collect();
-        life.wait();
-        assert!(life.is_over());
+        inflight.wait();
+        assert!(inflight.is_over());
         threads
             .into_iter()
             .for_each(|thread| thread.join().unwrap());
@@ -125,8 +125,8 @@ mod tests {
 
     #[test]
     fn ending_waits_for_requests_in_flight() {
-        let life = Arc::new(Life::default());
-        let part = life.join();
+        let inflight = Arc::new(InflightTracker::default());
+        let part = inflight.join();
         let (begin, begun) = mpsc::channel();
         let (finish, finished) = mpsc::channel();
         let thread = thread::spawn(move || {
@@ -137,8 +137,8 @@ mod tests {
             (first, part.serve(|| 0))
         });
         begun.recv().unwrap();
-        life.end();
-        let waits = Arc::clone(&life);
+        inflight.end();
+        let waits = Arc::clone(&inflight);
         let waiter = thread::spawn(move || waits.wait());
         thread::sleep(10 * LOOK);
         assert!(!waiter.is_finished());
