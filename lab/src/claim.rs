@@ -15,7 +15,7 @@ pub struct Claim {
     pub name: String,
     /// What is claimed, in one line.
     pub title: String,
-    /// A caller that claimed it, where and when.
+    /// The author of the claim, where and when.
     pub source: String,
     /// The subsystem it is about.
     pub room: ExtentStatusCache,

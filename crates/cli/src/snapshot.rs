@@ -401,7 +401,7 @@ mod tests {
     #[test]
     fn a_page_is_read_back() {
         let snapshot = Snapshot::parse(PAGE);
-        assert_eq!(snapshot.0.len(), 6);
+        assert_eq!(snapshot.0.len(), 8);
         assert_eq!(snapshot.value("uext4_uptime_seconds"), 3.5);
         assert_eq!(snapshot.of("uext4_request_seconds_count", "read"), 40.0);
         let info = snapshot.each("uext4_info").next().unwrap();

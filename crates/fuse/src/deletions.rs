@@ -67,7 +67,7 @@ impl Drop for Deletion {
 /// What there was to wait for at a moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Expected {
-    /// Until when the kernel may forget what it was informed of the name of is gone.
+    /// The deadline for the kernel to forget a node whose name is gone.
     soon: Option<Instant>,
     begun: u64,
 }

@@ -1,4 +1,4 @@
-//! Answers that come later: what would hold up a thread that reads requests is done by others.
+//! Worker pool and timer for requests that may block a thread that reads requests.
 //!
 //! ```text
 //! run(job)               a pool of up to POOL_MAX threads, started when they are needed
@@ -106,7 +106,7 @@ impl Drop for Watch {
     }
 }
 
-/// A caller that answers later.
+/// The threads that answer later.
 #[derive(Default)]
 pub struct Executor {
     shared: Arc<Shared>,
@@ -125,7 +125,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Executor {
-    /// No thread yet. What panics loses its pending reply, which answers, and is left to
+    /// No thread at first. A job that panics loses its pending reply, which answers, and is left to
     /// `panic_guard`.
     pub fn new(panic_guard: PanicGuard) -> Self {
         Self {

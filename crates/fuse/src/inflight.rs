@@ -1,6 +1,6 @@
 //! How long requests are served: until the file system is unmounted, or until a thread ends it.
 //!
-//! A thread that ends it waits for the requests under way; those that come after are refused. No
+//! The thread that ends it waits for the requests under way; those that come after are refused. No
 //! request takes a lock for that, nor touches memory that another thread writes.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};

@@ -15,7 +15,7 @@
 //! timer for all (`executor`). Locks: those of the engine; `nodes`, `writers` and `executor` have
 //! leaves of their own.
 //!
-//! A caller that caches what is notified in `docs/fuse.md`. Left out: who may do what (the kernel
+//! `docs/fuse.md` says which side caches what. Left out: who may do what (the kernel
 //! decides, `default_permissions`), locks of files (the kernel keeps them), options of the
 //! command line.
 

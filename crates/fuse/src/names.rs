@@ -53,7 +53,7 @@ pub fn readlink(server: &Server, id: u64, out: &mut Out<'_>) -> Result<()> {
     out.put_bytes(&target)
 }
 
-/// A caller that makes an inode, and how. OK to truncate: twelve bits.
+/// The creator of an inode, and its mode. OK to truncate: twelve bits.
 fn creation(header: &InHeader, mode: u32, umask: u32) -> Creation {
     Creation {
         mode: (mode & 0o7777) as u16,

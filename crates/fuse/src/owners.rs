@@ -113,7 +113,7 @@ pub struct Owners {
     pub user: Option<u32>,
     /// Everything is shown as this group's.
     pub group: Option<u32>,
-    /// A thread that asks is the image's superuser.
+    /// Every caller is the image's superuser.
     pub fakeroot: bool,
 }
 
@@ -241,7 +241,7 @@ impl Owners {
 }
 
 /// # Errors
-/// `EOVERFLOW` for a caller that has no id in the image: what is made would be no user's.
+/// `EOVERFLOW` for a caller that has no id in the image: a new file would have no owner.
 pub fn some_user(header: &InHeader) -> Result<()> {
     match header.uid == NO_ID || header.gid == NO_ID {
         true => Err(Errno::EOVERFLOW),
@@ -307,7 +307,7 @@ mod tests {
         let of = |uid, gid| owners.caller(&header(uid, gid));
         assert!(owners.is_owner(&of(100_000, 0), &inode(1)));
         assert!(!owners.is_owner(&of(1, 0), &inode(1)));
-        // Of no thread here: not even no user's, nor that of any other user.
+        // Of no user here: neither that of the caller nor that of another user.
         for uid in [501, NO_ID] {
             assert!(!owners.is_owner(&of(NO_USER, 0), &inode(uid)));
         }
@@ -409,7 +409,7 @@ mod tests {
         let body = [it.as_bytes(), b"dir\0"].concat();
         let made = client.ask(opcode::MKDIR, 1, &body);
         assert_eq!(made, Err(Errno::EOVERFLOW));
-        // The root directory is no user's here.
+        // The root directory has no owner here.
         let reported: AttrOut = client.get(opcode::GETATTR, 1, &[0; 16]).unwrap();
         assert_eq!(reported.attr.uid, NO_USER);
     }

@@ -1,4 +1,4 @@
-//! A caller that answers requests, as a transport sees it: the [`Server`] of an image, or any
+//! The answering side, as a transport sees it: the [`Server`] of an image, or any
 //! other.
 
 use std::fmt::Debug;

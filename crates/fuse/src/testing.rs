@@ -121,7 +121,7 @@ impl BlockDevice for Faulty {
     }
 }
 
-/// A caller that asks.
+/// The caller.
 pub struct Client {
     pub server: Arc<Server>,
     pub device: Arc<MemoryDevice>,

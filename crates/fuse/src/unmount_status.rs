@@ -1,4 +1,4 @@
-//! A mount's last word: how it ended, reported to those who wait for that.
+//! Reports the final status of a mount to `uext4 umount`, over an abstract Unix socket.
 //!
 //! ```text
 //! daemon   listens at the abstract address "uext4-mount-MAJOR:MINOR-WHEN-RANDOM-IMAGE", of the
@@ -227,7 +227,7 @@ pub enum Ended {
     NotYet,
 }
 
-/// A caller that waits for the end of a mount.
+/// A waiter for the end of a mount.
 #[derive(Debug)]
 pub struct Waiting {
     daemon: UnixStream,

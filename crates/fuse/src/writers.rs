@@ -1,4 +1,4 @@
-//! A caller that writes, as throttling sees it: a thread of the kernel's side is a writer of its
+//! Writers, as throttling sees them: a thread of the kernel's side is a writer of its
 //! own.
 //!
 //! Those that wrote of executor are known; who has written nothing while many others did is
@@ -17,7 +17,7 @@ use uext4::data::Writer;
 /// Writers that are young before those that were young grow old, and the old are forgotten.
 const YOUNG_MAX: usize = 512;
 
-/// A caller that writes.
+/// A writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Who {
     /// A thread of the kernel's side.
@@ -29,7 +29,7 @@ pub enum Who {
 }
 
 impl Who {
-    /// The caller to write a file: the thread with this number, 0 if there is none.
+    /// The writer of a file: the thread with this number, 0 if there is none.
     pub fn asks(pid: u32, node: u64) -> Self {
         match pid {
             0 => Self::Unseen(node),

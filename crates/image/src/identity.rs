@@ -1,4 +1,4 @@
-//! A caller that an image is when no thread says: UUID, hash seed and time from what it will
+//! The identity of an image if the caller states none: UUID, hash seed and time from what it will
 //! hold.
 //!
 //! The same source gives the same image, byte by byte, and another source another UUID. Names,

@@ -26,7 +26,7 @@ pub struct Amount {
     pub bytes: u64,
 }
 
-/// A caller that wants to know. Called by the thread that builds, often; must return at once.
+/// Receives progress. Called often, by the thread that builds; must return at once.
 pub trait Progress {
     /// A phase begins; how much it will do, where that is known.
     fn begin(&self, phase: Phase, total: Option<Amount>);
@@ -34,7 +34,7 @@ pub trait Progress {
     fn update(&self, done: Amount);
 }
 
-/// No thread wants to know.
+/// No progress is wanted.
 impl Progress for () {
     fn begin(&self, _: Phase, _: Option<Amount>) {}
     fn update(&self, _: Amount) {}

@@ -16,7 +16,7 @@ use crate::turn::Turn;
 pub struct Barrier {
     device: Arc<dyn BlockDevice>,
     state: Mutex<State>,
-    /// A caller that flushes; the others wait for that.
+    /// Held by the thread that flushes; the others wait for it.
     turn: Turn,
     /// Nothing is flushed.
     is_off: AtomicBool,

@@ -124,7 +124,7 @@ pub struct Journal {
     pub(crate) clock: Arc<dyn Clock>,
     /// Handles share it; commit takes it alone for the moment between two transactions.
     pub(crate) running: Running,
-    /// A caller that commits; the others wait for that.
+    /// Held by the thread that commits; the others wait for it.
     pub(crate) turn: Turn,
     /// One commit or checkpoint at a time; `None` without a log.
     pub(crate) log: Mutex<Option<Ring>>,

@@ -33,7 +33,7 @@
 //! comes meanwhile gets a private copy and makes its blocks dirty anew. So writeback never stops a
 //! writer.
 //!
-//! A caller that keeps what it reads itself, as a mount's kernel does, reads *past* the cache
+//! A caller that caches the data itself, as the kernel does for a mount, reads *past* the cache
 //! ([`FilePages::read_uncached`]): what is here is copied from here, what is missing goes from
 //! the device straight to it, and the cache keeps what was written, and blocks that were read for
 //! a part of them.
@@ -290,7 +290,7 @@ pub enum Error<E: MappingError> {
     #[error("the write was cancelled while it waited for the device")]
     Cancelled,
     /// The device has written nothing for too long (`wb_stall_ms`).
-    #[error("the device gets nowhere: what is dirty cannot be written")]
+    #[error("device stalled: no write completes, and dirty data cannot be written")]
     Stalled,
     /// The bytes would lie past the largest file there can be.
     #[error("{len} bytes at {offset} lie past the largest offset, {OFFSET_MAX}")]

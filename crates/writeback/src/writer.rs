@@ -1,4 +1,4 @@
-//! A caller that writes, as throttling sees it: each of its own share of what devices take.
+//! Writers, as throttling sees them: each of its own share of what devices take.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};

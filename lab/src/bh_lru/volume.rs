@@ -38,7 +38,7 @@ pub fn failed(error: impl std::fmt::Display) -> Failure {
     Failure::Run(error.to_string())
 }
 
-/// A caller that makes the files: not the one whom no quota counts.
+/// The owner of the files: not the one whom no quota counts.
 pub const BY: Creation = Creation {
     mode: 0o644,
     umask: 0,

@@ -1,4 +1,4 @@
-//! A caller that does the steps: the kernel's ext4, our library, the lab's volume; and where it
+//! The subjects that do the steps: the kernel's ext4, our library, the lab's volume; and where it
 //! put the files.
 
 use std::fs::File;

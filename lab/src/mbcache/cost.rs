@@ -47,7 +47,7 @@ pub enum Place {
     Line(u64),
 }
 
-/// A caller that had a place last, and how long it was taken.
+/// The last owner of a place, and how long it was taken.
 #[derive(Clone, Copy, Debug, Default)]
 struct Turns {
     last: Option<usize>,

@@ -11,7 +11,7 @@ use uext4_mbcache::Counts;
 
 use super::cost::{Costs, Place};
 
-/// A caller that stores the counts.
+/// What stores the counts.
 const COMMIT: usize = usize::MAX;
 
 /// The counts of a run, which is one transaction: no run takes 5 s of modelled time.

@@ -1,5 +1,5 @@
-//! A caller that is measured: file systems that can be mounted on a directory, each with an image
-//! or a tree of its own on tmpfs.
+//! The subjects that are measured: file systems that can be mounted on a directory, each with an
+//! image or a tree of its own on tmpfs.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

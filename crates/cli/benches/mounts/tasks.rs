@@ -16,7 +16,7 @@ use crate::subject::{Mounted, Subject, run};
 
 /// Of one read or write.
 const REQUEST: usize = 1 << 20;
-/// A caller that write at once, and what each writes.
+/// How many writers write at once, and how much each writes.
 const WRITERS: usize = 100;
 const WRITERS_MIB: usize = 40;
 /// Of sqlite, one row each.

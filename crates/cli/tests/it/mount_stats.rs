@@ -34,6 +34,7 @@ fn a_mount_reports_its_statistics() {
     let printed = String::from_utf8(uext4_ok(&["stats", text(&dir)])).unwrap();
     for line in [
         "sandbox: capabilities, landlock, seccomp",
+        ", rw, over ",
         "requests ",
         "create ",
         "journal ",
@@ -80,7 +81,7 @@ fn a_read_only_mount_reports_its_statistics() {
     fs::read_dir(place.dir()).unwrap().count();
     let printed = String::from_utf8(uext4_ok(&["stats", text(&place.dir())])).unwrap();
     assert!(
-        printed.contains(", ro, for") && !printed.contains("journal "),
+        printed.contains(", ro, over ") && !printed.contains("journal "),
         "{printed}"
     );
     place.unmount();

@@ -17,7 +17,7 @@ use crate::host::{
 };
 pub use crate::served::can_serve as can_mount;
 
-/// A caller that is not root, and whom every system knows: fusermount3 asks for its name.
+/// A user who is not root, and whom every system knows: fusermount3 asks for its name.
 pub const USER: u32 = 1;
 
 /// Has a shell of USER do something.

@@ -9,7 +9,7 @@ use std::process::Command;
 use crate::host::{Shown, UEXT4, assert_clean, mke2fs, run, scratch, text, uext4_ok, unmount};
 use crate::mounted::can_mount;
 
-/// Not that of some user's own.
+/// Not a group of the user.
 const PYTHON: &str = "/usr/bin/python3";
 
 /// Does each operation on a file of its own, with each mode, and prints results and attributes.

@@ -58,9 +58,8 @@ impl OpenInode {
         error_record::met(self.0.sbi(), self.0.ino(), result)
     }
 
-    /// One more user, as if it were opened anew: of what goes wrong in writing its data it is
-    /// informed of what happens from now on, where a clone is informed of what the original would
-    /// be.
+    /// A new handle, like a second `open(2)`: it reports only write-back errors that occur from
+    /// now on. A clone shares the original's error cursor.
     #[must_use]
     pub fn reopened(&self) -> Self {
         self.0.reopened().into()

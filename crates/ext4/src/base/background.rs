@@ -1,6 +1,6 @@
-//! A thread that does what is due, now and then and when it is woken: one commits after five
-//! seconds and checkpoints, one shrinks what is over the budget. Flushing pages has threads of
-//! its own in the room of pages.
+//! The background threads, which do due work periodically and when they are woken: one commits
+//! after five seconds and checkpoints, one shrinks what is over the budget. Flushing pages has
+//! threads of its own in the room of pages.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

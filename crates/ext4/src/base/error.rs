@@ -117,7 +117,7 @@ pub enum Error {
     /// Another thread writes to it: multiple mount protection (EBUSY).
     #[error("the file system is in use by {by}")]
     InUse {
-        /// A caller that has it.
+        /// The user of it.
         by: String,
     },
     /// The directory takes in only inodes of its own project (EXDEV).
@@ -166,7 +166,7 @@ pub enum Error {
     #[error("cancelled")]
     Interrupted,
     /// The device has written nothing for too long, so what is dirty stays so (EIO).
-    #[error("the device gets nowhere: nothing more is taken in to be written")]
+    #[error("device stalled: no write completes; no more dirty data is accepted")]
     Stalled,
     /// The image is damaged (EUCLEAN).
     #[error("damaged: {0}")]

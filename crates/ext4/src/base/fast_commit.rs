@@ -27,7 +27,7 @@ pub struct ReplaySummary {
     pub failed_commit: Option<u32>,
 }
 
-/// Name → whose it is now, `None` if no user's.
+/// Name → its inode now, `None` if it has none.
 pub(crate) type ChangedNames = BTreeMap<Vec<u8>, Option<Ino>>;
 
 /// The outcome of all fast commits of one journal.

@@ -17,7 +17,7 @@
 //!                         ◀── caller ──┤           │
 //!                                      ├─ drain ───┴──▶
 //! ```
-//! A thread that makes something that takes memory *looks*: adds up what the subsystems say they
+//! A thread that allocates memory *looks*: adds up what the subsystems say they
 //! take. Above *high* the reclaim thread is woken, and brings it down to *low*. Above *direct* it
 //! grows faster than that, and the caller brings it down to *high* itself. The way is the same:
 //! each subsystem is asked how much it could free ([`Shrinker::count`]) and to free its share of

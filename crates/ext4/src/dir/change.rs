@@ -1,7 +1,7 @@
 //! Changing the names of a directory: linear ones here, hashed ones with the help of
 //! `htree_change`.
 //!
-//! A caller that calls holds the directory alone, has started a handle with the credits a
+//! The caller holds the directory alone, has started a handle with the credits a
 //! function asks for, and stores the inode afterwards. Where an error says that nothing was
 //! changed the handle may be used for something else; after any other error writing has ended.
 //! Left out: link counts, times, and whether the change makes sense (`names`).

@@ -260,7 +260,7 @@ fn reservation(sbi: &Sbi, file: &InodeRef, from: u64, to: u64) -> Result<u64> {
             // What is reserved for its tables is less once they are there.
             Err(Error::NoSpace { .. }) if has_too_much => {
                 has_too_much = false;
-                // What fails is reported to the caller for it.
+                // A failure is returned to the caller that asks for the write.
                 _ = file.pages()?.flush(0..OFFSET_MAX);
             }
             Err(_) if u64::from(next) << size.log2() > from => break,

@@ -142,7 +142,7 @@ pub(crate) fn set(file: &InodeRef, attributes: &SetAttributes) -> Result<()> {
     handle.failed(result.and_then(|()| store(&handle, sbi, inode)))
 }
 
-/// A caller that will pay for an inode, if that changes and is counted.
+/// The payers of an inode after the change, if they change and are counted.
 fn new_payers(file: &InodeRef, attributes: &SetAttributes) -> Result<Option<Box<Owners>>> {
     let (old, counted) = {
         let inode = file.inode.read();

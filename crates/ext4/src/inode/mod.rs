@@ -94,7 +94,7 @@ pub struct Inode {
     pub(crate) disk_size: Option<u64>,
     /// Byte offset of the attributes' magic in the inode, where it stands there.
     pub(crate) xattr_offset: Option<u16>,
-    /// A caller that pays for it, where that is counted.
+    /// The owners that pay for it, if usage is counted.
     pub(crate) owners: Option<Box<Owners>>,
 }
 

@@ -108,7 +108,7 @@ impl<'a> Handle<'a> {
         self.journal.charge();
     }
 
-    /// Something has changed that the commit will store: what stops now is half-done.
+    /// Marks the operation as having side effects: an error from here on must abort the journal.
     pub(crate) fn touched(&self) {
         self.changed.set(true);
     }
@@ -230,7 +230,7 @@ impl<'a> Handle<'a> {
         self.rw.orphans.add(self.sbi, self, ino, generation)
     }
 
-    /// Makes an inode no orphan, if it is one.
+    /// Removes the inode from the orphan list if it is on it.
     pub(crate) fn remove_orphan(&self, ino: Ino, generation: u32) -> Result<()> {
         self.rw.orphans.remove(self.sbi, self, ino, generation)
     }

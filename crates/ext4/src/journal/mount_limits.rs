@@ -48,7 +48,7 @@ pub struct MountLimits {
     /// `resuid=`: who may use reserved blocks in addition to the superuser; `None`: as the
     /// superblock says.
     pub resuid: Option<u32>,
-    /// `resgid=`: the same for a group; 0 is no user's.
+    /// `resgid=`: the same for a group; 0 is none.
     pub resgid: Option<u32>,
 }
 

@@ -123,7 +123,7 @@ pub(crate) struct Rw {
     pub(crate) orphans: Orphans,
     /// Blocks of attributes, and inodes of values, that more inodes may come to use.
     pub(crate) xattrs: XattrSharing,
-    /// A caller that has how much, where that is counted.
+    /// Usage of each owner, if it is counted.
     pub(crate) quotas: Option<Quotas>,
     pub(crate) clock: Arc<dyn Clock>,
     /// The data of files.
@@ -145,7 +145,7 @@ pub(crate) struct Rw {
     pub(crate) discards: Discards,
     /// Blocks freed by transactions that are not durable.
     freed: Mutex<Vec<(Tid, Run)>>,
-    /// How many blocks are freed and no user's yet, those the device is to be notified of among
+    /// How many blocks are freed and not yet available, those the device is to be notified of among
     /// them.
     freed_blocks: AtomicU64,
     /// Blocks reserved for data that waits to be written.
@@ -414,7 +414,7 @@ impl Rw {
         true
     }
 
-    /// Adds to what is reserved only what fits: the caller for too much is in no user's way.
+    /// Reserves blocks by compare-and-swap; a failed attempt changes nothing.
     fn add_reserved(&self, blocks: u64, kept: u64) -> bool {
         // Read behind what is reserved, so that blocks just taken count as one or the other, or
         // as both.

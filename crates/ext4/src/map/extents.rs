@@ -170,7 +170,7 @@ impl Leaf {
 
 impl Leaf {
     /// All that this leaf says, in order and with the holes. Ends before what lies outside the
-    /// file system: the caller for that is notified of the damage.
+    /// file system: a caller that asks for it gets the damage.
     pub(crate) fn whole(&self, disk: &Disk) -> Vec<Mapping> {
         let Ok(ExtentNode::Leaf(entries)) = self.node.view() else {
             return Vec::new();

@@ -42,7 +42,7 @@ const S_ISGID: u16 = 0o2000;
 /// link's target, attributes.
 const BLOCKS_MAX: u64 = 16;
 
-/// A caller that makes a new inode, and how.
+/// The creator of a new inode, and its attributes.
 ///
 /// The default makes what belongs to root, with the permissions that most programs choose
 /// ([`Creation::BY_KIND`]).
@@ -123,8 +123,7 @@ pub(crate) fn create(
     made.map_err(|error| precedence(parent, name, error))
 }
 
-/// That a name is taken, or its directory is none, is reported before anything else that may be
-/// in the way.
+/// EEXIST and ENOTDIR take precedence over every other error, as in Linux.
 fn precedence(parent: &InodeRef, name: &[u8], error: Error) -> Error {
     let waits = matches!(
         error,
@@ -381,7 +380,7 @@ fn ids_of_new(sbi: &Sbi, dir: &Inode, creation: &Creation) -> [u32; 3] {
     [creation.uid, gid, project]
 }
 
-/// A caller that will pay for an inode made in a directory.
+/// The payers of an inode that is made in a directory.
 fn payers(sbi: &Sbi, dir: &Inode, creation: &Creation) -> Payers {
     Payers::next_to(dir, ids_of_new(sbi, dir, creation))
 }

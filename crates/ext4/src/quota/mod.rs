@@ -29,7 +29,7 @@ const SHARDS: usize = 64;
 /// Dquots of one part that are stored although no thread uses them.
 const IDLE_MAX: usize = 64;
 
-/// A caller that pays: user, group and project.
+/// The ids that pay: user, group and project.
 pub(crate) type Ids = [u32; 3];
 
 type Shard = RwLock<FxHashMap<(usize, u32), Arc<Dquot>>>;
@@ -134,7 +134,7 @@ impl Quotas {
         Ok(Some(dquot))
     }
 
-    /// A caller that pays for what belongs to these.
+    /// The payers of files that belong to these ids.
     pub(crate) fn owners(&self, disk: &Disk, ids: Ids) -> Result<Owners> {
         let mut dquots = [None, None, None];
         for ((dquot, kind), id) in dquots.iter_mut().zip(KINDS).zip(ids) {

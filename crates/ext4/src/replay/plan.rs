@@ -259,7 +259,7 @@ impl<'a> Plan<'a> {
             let is_known = takes || fate.end == End::Nothing || fate.was_dir();
             if !is_known || !takes && names.values().any(Option::is_some) {
                 let count = len64(names.len());
-                let why = "a fast commit gives names to what is no directory";
+                let why = "a fast commit adds names to an inode that is not a directory";
                 return Err(misfit(dir, "names", count, why));
             }
         }

@@ -39,7 +39,7 @@ pub(crate) fn from_wire(kind: AclKind, file_type: FileType, wire: &[u8]) -> Resu
     }
     if kind == AclKind::Default && file_type != FileType::Directory {
         return Err(Error::AccessDenied {
-            what: "a default ACL of what is no directory",
+            what: "default ACLs apply only to directories",
         });
     }
     acl.validate().map_err(not_an_acl)?;

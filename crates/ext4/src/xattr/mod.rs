@@ -79,7 +79,7 @@ impl XattrName<'_> {
     }
 }
 
-/// A caller that reads the attributes of an inode.
+/// The reader of the attributes of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reader {
     /// Holds the inode's lock: it keeps what it leads to, and others may come to share that.

@@ -1,4 +1,4 @@
-//! A caller that says whether recovery is right: what the maker of a log expects, and the kernel.
+//! The judges of recovery: what the maker of a log expects, and the kernel.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! A caller that pays for an inode, and what is charged to them.
+//! The owners that pay for an inode, and what is charged to them.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use super::{Dquot, What, add, subtract};
 use crate::base::edit::Edit;
 use crate::base::error::Result;
 
-/// A caller that pays for an inode: at most one dquot of each kind.
+/// The owners that pay for an inode: at most one dquot of each kind.
 #[derive(Clone, Debug)]
 pub(crate) struct Owners {
     dquots: [Option<Arc<Dquot>>; 3],

@@ -1,4 +1,4 @@
-//! Images with fast commits of our own making, so that no user's rules must be obeyed.
+//! Images with fast commits of our own making, so that no other writer's rules must be obeyed.
 
 use uext4::{FileType, Image, Ino};
 

@@ -162,7 +162,7 @@ fn a_slow_discard_does_not_delay_commits() {
             while device.begun.load(SeqCst) == 0 {
                 yield_now();
             }
-            // The unlinking is durable, and so is what comes now. The blocks are no user's yet.
+            // The unlinking is durable, and so is what comes now. The blocks have no owner yet.
             for number in 0..4 {
                 let other = file(&fs, &format!("{number}"), 4 << 20);
                 other.fsync().unwrap();

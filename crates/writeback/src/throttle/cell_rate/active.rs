@@ -1,4 +1,4 @@
-//! A caller that writes: the weights of those that are paced, and what the others dirty.
+//! Active writers: the weights of those that are paced, and what the others dirty.
 //!
 //! Time is cut into windows of half a second. A writer is *heavy* in a window if it was paused in
 //! it or in the last it wrote in, or is new; else *light*. Sums are those of the window that goes
