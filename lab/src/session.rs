@@ -45,7 +45,7 @@ pub fn jobs(claims: &[&'static Claim], wish: &Wish) -> Result<Vec<Job>, Failure>
 
 /// Runs all jobs; `each` is given every record as soon as it is there.
 ///
-/// What `folder` has already is stored and not run again; what is run is written there before
+/// What `folder` has already is left and not run again; what is run is written there before
 /// `each` sees it, whole or not at all, so that a session may be interrupted at any moment and
 /// goes on where it was. A claim that cannot be run on this machine has a record that says why.
 ///

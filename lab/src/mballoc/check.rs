@@ -62,7 +62,7 @@ impl Volume {
             .map_or(Ok(()), wrong)
     }
 
-    /// Whether the buddy of a group is its bitmap less what is stored of it for files.
+    /// Whether the buddy of a group is its bitmap less what is preallocated of it for files.
     fn check_buddy(&self, group: u32, kept: &[(u32, u32, u32)]) -> Result<(), String> {
         let Some(info) = self.allocator.group_info(GroupNr(group)) else {
             return Ok(());

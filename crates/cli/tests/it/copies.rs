@@ -236,7 +236,7 @@ fn an_interrupted_get_leaves_complete_files_and_a_second_one_goes_on() {
         );
         assert_eq!(fs::metadata(copy.join("sub/d")).unwrap().nlink(), 2);
     }
-    // What differs is stored, unless it is to be replaced; links are replaced as well.
+    // Files that differ stay, unless they are to be replaced; links are replaced as well.
     fs::write(copy.join("b"), "mine").unwrap();
     assert_eq!(
         uext4(&["get", text(&image), "/", text(&copy)])

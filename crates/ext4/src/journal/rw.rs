@@ -422,7 +422,7 @@ impl Rw {
         self.reserved.reserve(blocks, room)
     }
 
-    /// Takes a reservation back, or says that it was stored.
+    /// Releases a reservation, whether or not its blocks were used.
     pub(crate) fn release(&self, blocks: u64) {
         self.reserved.release(blocks);
     }

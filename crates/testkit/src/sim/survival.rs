@@ -2,7 +2,7 @@
 //!
 //! A seed picks one of three devices: one that keeps or loses each write as a whole, in any
 //! order; one that keeps or loses each sector by itself; and one that works in order and stops in
-//! the middle of a write. The share that is stored is picked too, with "nothing" and "everything"
+//! the middle of a write. The share that survives is picked too, with "nothing" and "everything"
 //! among the choices, because those are the cuts a careless program does not survive.
 //!
 //! Every decision is a hash of seed, write and sector, so it does not depend on the order in which

@@ -339,7 +339,7 @@ impl Map {
     }
 }
 
-/// Takes a node that is no longer stored out of the queue, if it may be forgotten. Answers
+/// Takes a node out of the queue that has nothing more to drop, if it may be forgotten. Answers
 /// whether it may, as a number.
 fn forget(queue: &mut Option<Queue>, node: &Node) -> usize {
     if !node.status.is_reclaimable() {

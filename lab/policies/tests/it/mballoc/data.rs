@@ -112,7 +112,8 @@ impl File {
     }
 }
 
-/// What is free in the buddies and what is stored is what is free in the bitmaps, group by group.
+/// What is free in the buddies and what is preallocated is what is free in the bitmaps, group by
+/// group.
 fn check(allocator: &Allocator, bitmaps: &Bitmaps) {
     let geometry = &bitmaps.geometry;
     let mut kept = vec![0; geometry.groups_count.get() as usize];
