@@ -199,7 +199,7 @@ impl Complaints {
         Ok(())
     }
 
-    /// Reports standard error and goes on.
+    /// Prints it to standard error and goes on.
     pub fn report(&mut self, exit: Exit, what: impl Display) {
         self.add(exit, what, None);
     }

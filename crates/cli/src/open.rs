@@ -267,7 +267,7 @@ pub fn backup_at(place: &PlaceArgs, kib: u64) -> Result<(u64, BlockSize), Failur
 }
 
 impl PlaceArgs {
-    /// NoUser said where the file system is.
+    /// The options do not say where the file system is.
     fn is_found(&self) -> bool {
         self.offset.is_none() && self.partition.is_none()
     }

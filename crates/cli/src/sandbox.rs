@@ -30,7 +30,7 @@ use seccompiler::{
 const LANDLOCK: ABI = ABI::V6;
 
 /// Read while serving: how much memory and how many processors there are, how scarce memory is,
-/// what the kernel offers, in which groups some_user is. What other processes keep to themselves
+/// what the kernel offers, in which groups a user is. What other processes keep to themselves
 /// in `/proc` (memory, environment, open files) Landlock keeps from the confined, whatever paths
 /// it leaves.
 const READ: [&str; 2] = ["/proc", "/sys"];

@@ -1,8 +1,8 @@
 //! ext2, ext3 and ext4 in user space, in safe Rust: the engine.
 //!
-//! Goals, in this order: never lose or corrupt data; speed; ease of use. No image, however damaged,
-//! makes it panic, hang, or take memory by a number it read: what is wrong comes back as an
-//! [`Error`] that names the structure and the numbers.
+//! Goals, in this order: never lose or corrupt data; speed; ease of use. No image, however
+//! damaged, can make it panic, hang or allocate an amount of memory chosen by the image. Damage
+//! is reported as an [`Error`] that names the structure and the values.
 //!
 //! # Reading
 //!
@@ -22,10 +22,11 @@
 //! # Ok(())
 //! # }
 //! ```
-//! An [`Image`] is a handle: clones share one state and may be used from many threads. An [`Inode`]
-//! is a copy of what was read. File data goes straight from the device to the caller; metadata goes
-//! through a cache of bounded size and has its checksum verified once, when it comes in. A journal
-//! that was not replayed is replayed in memory; the image stays as it is.
+//! An [`Image`] is a handle: clones share one state and may be used from many threads. An
+//! [`Inode`] is a copy of what was read. File data is read directly from the device to the
+//! caller; metadata is read through a cache of bounded size, and its checksum is verified once,
+//! when it is loaded. A journal that was not replayed is replayed in memory; the image does not
+//! change.
 //!
 //! # Writing
 //!
@@ -44,18 +45,19 @@
 //! # }
 //! ```
 //! A [`Volume`] is an [`Image`] that can be written; it dereferences to one. Opening it claims
-//! the device: a second [`Volume::open`] of the same image, in this process or another, is
-//! refused until the first is closed. A [`Volume`] that is dropped without [`Volume::close`] is
-//! closed by its last clone, or by the last [`OpenInode`] if one lives longer: data are written
-//! as far as possible, and errors go to `tracing`. A thread that panics writes nothing more: the
-//! image is then as after a power cut. Threads commit every 5 seconds by themselves
-//! ([`OpenOptions::background`]).
+//! the device: a second [`Volume::open`] of the same image, in this process or another, fails
+//! until the first is closed. A [`Volume`] that is dropped without [`Volume::close`] is closed by
+//! its last clone, or by the last [`OpenInode`] if one lives longer: data is written as far as
+//! possible, and errors are logged with `tracing`. A thread that panics writes nothing more: the
+//! image is then in the same state as after a power cut. Background threads commit every 5
+//! seconds ([`OpenOptions::background`]).
 //!
-//! An [`OpenInode`] is in use as long as it lives: unlinked, it keeps its contents until then.
-//! Every call is atomic in memory, seen whole by other threads, and durable once an `fsync` or
-//! [`Volume::sync`] after it returned, or a commit passed (every 5 s). The same operations by
-//! path are methods of [`Volume`]. Permissions are the caller's business, as in a file server;
-//! flags, limits and kinds are checked here, in the kernel's order.
+//! An [`OpenInode`] is in use as long as it lives: an unlinked one retains its data until then.
+//! Every call is atomic in memory, so that other threads see all of its effects or none, and
+//! durable once an `fsync` or [`Volume::sync`] after it has returned, or a later commit (every 5
+//! s). The same operations by path are methods of [`Volume`]. Checking permissions is the
+//! caller's responsibility, as in a file server; flags, limits and file types are checked here,
+//! in the kernel's order.
 //!
 
 mod alloc;

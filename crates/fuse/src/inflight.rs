@@ -21,7 +21,7 @@ struct State {
     running: usize,
 }
 
-/// The inflight of a session.
+/// The requests in flight of a session.
 #[derive(Debug, Default)]
 pub struct InflightTracker {
     ended: AtomicBool,

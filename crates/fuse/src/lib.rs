@@ -3,7 +3,7 @@
 //! ```text
 //! kernel ⇄ transport ─bytes─▶ request ─▶ server ─▶ engine
 //!              ▲                           │
-//!              └──────── bytes ── reply ◀──┘  at once, or by a pending_reply, later
+//!              └──────── bytes ── reply ◀──┘  at once, or later, by a pending reply
 //! ```
 //! The protocol is decoded and encoded here ([`abi`], [`request`], `reply`), so that every
 //! transport feeds the same requests to the same `server`, and so that a test can ask as a kernel

@@ -4,9 +4,9 @@
 //! image  ──shown──▶  stat, ACLs, who asks                idmap=INSIDE:OUTSIDE:COUNT, both ways
 //!        ◀─stored──  who makes, chown, ACLs
 //! uid=, gid=   everything is shown as this user's, this group's; what is stored is as without
-//! fakeroot     every caller  is the image's superuser; the kernel decides nothing
+//! fakeroot     every caller is the image's superuser; the kernel decides nothing
 //! ```
-//! An id of the image that no user here stands for is shown as 65534 (no_user); an id of this
+//! An id of the image that no user here stands for is shown as 65534; an id of this
 //! machine that has no id in the image makes nothing (`EOVERFLOW`) and is given nothing
 //! (`EINVAL`). The superuser of this machine is the image's, unless it is mapped to another.
 

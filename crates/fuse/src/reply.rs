@@ -62,7 +62,7 @@ impl<'a> Out<'a> {
         Ok(())
     }
 
-    /// ExtentStatusCache for `max` bytes, or for as many as there is; [`Out::fill`] says how many
+    /// Space for `max` bytes, or for as many as there is; [`Out::fill`] says how many
     /// were used.
     pub fn room(&mut self, max: usize) -> &mut [u8] {
         let end = self.bytes.len().min(self.len.saturating_add(max));

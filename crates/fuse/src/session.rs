@@ -1,4 +1,4 @@
-//! A mount's inflight: INIT, then several threads that read requests, until it is unmounted.
+//! The session of a mount: INIT, then several threads that read requests, until it is unmounted.
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -31,7 +31,7 @@ use crate::sync_policy::SyncPolicy;
 /// Bytes of the images.
 const LEN: u64 = 64 << 20;
 
-/// Where executor answers go.
+/// Where late answers go.
 #[derive(Debug, Default)]
 struct Answers {
     all: Mutex<HashMap<u64, Result<Vec<u8>>>>,
@@ -339,12 +339,12 @@ impl Client {
         Ok(T::read_from_prefix(&reported).unwrap().0)
     }
 
-    /// Where executor answers go.
+    /// Where late answers go.
     pub fn channel(&self) -> Arc<dyn Channel> {
         Arc::<Answers>::clone(&self.answers) as Arc<dyn Channel>
     }
 
-    /// The executor answer to a request.
+    /// The late answer to a request.
     pub fn answer_to(&self, unique: u64) -> Result<Vec<u8>> {
         let mut all = self.answers.all.lock().unwrap();
         loop {
@@ -366,7 +366,7 @@ impl Client {
         std::mem::take(&mut *self.answers.forgotten.lock().unwrap())
     }
 
-    /// How many requests were answered executor.
+    /// How many requests were answered late.
     pub fn answered_later(&self) -> u64 {
         self.answers.count.load(SeqCst)
     }

@@ -1,7 +1,7 @@
 //! Writers, as throttling sees them: a thread of the kernel's side is a writer of its
 //! own.
 //!
-//! Those that wrote of executor are known; who has written nothing while many others did is
+//! Those that wrote lately are known; who has written nothing while many others did is
 //! forgotten, and begins anew. Pages changed through mappings are written by no writer in
 //! particular: those of a file have a writer of their own. So have those who write it from a pid
 //! namespace that is not seen from here, of whom the kernel reports no number.
@@ -47,7 +47,7 @@ struct Table {
     old: FxHashMap<Who, Shared>,
 }
 
-/// The writers of executor.
+/// The latest writers.
 #[derive(Debug, Default)]
 pub struct Writers(Mutex<Table>);
 

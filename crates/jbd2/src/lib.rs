@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!  operations                      commit (one at a time)                      checkpoint
-//!  ┌──────────┐ modify  ┌────────────────────┐ close: rule, take Arc<[u8]>   ┌───────────────┐
+//!  ┌──────────┐ modify  ┌────────────────────┐ close: checksum, take Arc<[u8]>┌───────────────┐
 //!  │ Handle   │────────▶│ running transaction│──────────┐                    │ newest content│
 //!  │ (credits)│ revoke  │ buffers, revokes   │          ▼                    │ of each block │
 //!  └──────────┘         └────────────────────┘   log: desc data… revoke      │ not yet home  │

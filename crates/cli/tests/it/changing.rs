@@ -36,7 +36,7 @@ pub fn done(image: &Path, words: &[&str]) -> String {
     String::from_utf8(uext4_ok(&all)).unwrap()
 }
 
-/// NoUser finds anything wrong.
+/// Neither e2fsck nor the kernel finds anything wrong.
 pub fn judge(image: &Path) {
     assert_clean(image);
     uext4_ok(&["check", text(image)]);

@@ -174,7 +174,7 @@ fn write_and_read(path: &Path) {
 
 fn a_mount_with_little_memory_takes_little(transport: Transport) {
     const ASKED_KIB: u64 = 16 << 10;
-    /// What the program, its threads and the allocator take next_to it: 4 MiB at rest, 18 MiB at
+    /// What the program, its threads and the allocator take in addition: 4 MiB at rest, 18 MiB at
     /// work.
     const BASE_KIB: u64 = 24 << 10;
     if !transport.can_serve() {

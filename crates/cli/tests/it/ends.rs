@@ -50,7 +50,7 @@ fn umount_reports_data_that_did_not_reach_the_image() {
     let (small, dir) = (scratch.path().join("small"), scratch.path().join("mnt"));
     fs::create_dir(&small).unwrap();
     fs::create_dir(&dir).unwrap();
-    // ExtentStatusCache for what the empty file system takes, and for a part of the data.
+    // Space for what the empty file system takes, and for a part of the data.
     run(
         "mount",
         &["-t", "tmpfs", "-o", "size=12M", "none", text(&small)],

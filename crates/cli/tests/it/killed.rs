@@ -1,5 +1,5 @@
-//! The daemon killed at any moment, under load: any replays the journal, ours or the kernel, e2fsck
-//! calls the image clean, and everything that was fsynced is there.
+//! The daemon killed at any moment, under load: whether uext4 or the kernel replays the journal,
+//! e2fsck calls the image clean, and everything that was fsynced is there.
 //!
 //! Each program notes outside which data its fsync made durable: records at the end of a file,
 //! files with their names, files put in the place of others, rows of databases. Other programs
@@ -39,7 +39,7 @@ fn len_of(number: u64) -> usize {
 
 /// A program that was notified of durable data, and how many.
 struct Durable {
-    /// What it calls them.
+    /// The name for them.
     what: &'static str,
     count: u64,
 }

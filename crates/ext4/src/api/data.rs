@@ -1,8 +1,8 @@
-//! The contents of files: where they lie, how they are written, allocated and searched.
+//! The data of files: where it is stored, and how it is written, allocated and searched.
 //!
-//! [`Mapping`] and [`FileExtent`] say where on the device a part of a file lies, [`DataRanges`]
-//! which parts are no holes. A [`Writer`] is the account of one thread or client with the
-//! throttling of dirty data.
+//! [`Mapping`] and [`FileExtent`] give the location of a part of a file on the device;
+//! [`DataRanges`] gives the parts that are not holes. A [`Writer`] is the state of one thread or
+//! client in the throttling of dirty data.
 
 pub use crate::base::mapping::{MapState, Mapping};
 pub use crate::file::DataRanges;

@@ -1,4 +1,4 @@
-//! What a file system says of itself, and what had to be done to open it.
+//! The description of a file system, and what had to be done to open it.
 
 use uext4_ondisk::Geometry;
 use uext4_ondisk::superblock::SuperBlock;
@@ -9,28 +9,28 @@ use crate::base::rescue::Rescue;
 use crate::journal::label::{self, LABEL_LEN};
 
 impl Image {
-    /// The validated shape.
+    /// The validated geometry.
     pub fn geometry(&self) -> &Geometry {
         self.sbi.geometry()
     }
 
-    /// The superblock, as the journal leaves it.
+    /// The superblock, after replay of the journal.
     pub fn superblock(&self) -> &SuperBlock {
         self.sbi.superblock()
     }
 
-    /// Its label, as `e2label` shows it: up to the first zero byte.
+    /// The label, as `e2label` shows it: up to the first zero byte.
     pub fn label(&self) -> [u8; LABEL_LEN] {
         label::label(&self.sbi)
     }
 
-    /// What it took to read a file system that is not whole; the default where it is.
+    /// How an incomplete file system was opened; the default value if it is complete.
     pub fn rescue(&self) -> &Rescue {
         self.sbi.rescue()
     }
 
-    /// What the journal changed against what lies on the device, if the file system was not
-    /// unmounted.
+    /// What the journal changed compared with the contents of the device, if the file system was
+    /// not unmounted.
     pub fn replayed(&self) -> Option<ReplaySummary> {
         self.sbi.replayed().cloned()
     }

@@ -1,7 +1,7 @@
-//! Devices and clocks: what a file system is opened on.
+//! Devices and clocks that a file system is opened with.
 //!
-//! [`BlockDevice`] is the seam to implement for storage of one's own; [`FileDevice`] is an image
-//! file or a block device, [`MemoryDevice`] a vector, [`SubDevice`] a part of another device, for
+//! [`BlockDevice`] is the trait to implement for custom storage; [`FileDevice`] is an image file
+//! or a block device, [`MemoryDevice`] a vector, [`SubDevice`] a part of another device, for
 //! example one of its [`partition`]s. A file system that is opened for writing takes the time
 //! from a [`Clock`]: [`SystemClock`], or [`VirtualClock`], which tests set.
 

@@ -14,12 +14,12 @@ use crate::names::create::Creation;
 /// A directory of a [`Volume`](crate::Volume), in use.
 ///
 /// It dereferences to the inode in use, with `lookup`, `create`, `unlink`, `rmdir` and `rename`
-/// for its names.
+/// for its entries.
 #[derive(Clone, Debug)]
 pub struct Dir(OpenInode);
 
 impl Dir {
-    /// Of an inode in use.
+    /// Creates a directory handle from an inode in use.
     ///
     /// # Errors
     /// [`Error::NotDirectory`].
@@ -30,12 +30,12 @@ impl Dir {
         }
     }
 
-    /// Its names.
+    /// An iterator over the entries.
     pub fn entries(&self) -> ReadDir {
         self.0.clone().into()
     }
 
-    /// A directory in it. A symbolic link is not followed.
+    /// Opens a directory in this one. A symbolic link is not followed.
     ///
     /// # Errors
     /// As [`OpenInode::lookup`] and [`Dir::new`].
@@ -43,7 +43,7 @@ impl Dir {
         Self::new(self.0.lookup(name)?)
     }
 
-    /// A file in it. A symbolic link is not followed.
+    /// Opens a file in this directory. A symbolic link is not followed.
     ///
     /// # Errors
     /// As [`OpenInode::lookup`] and [`File::new`].
@@ -51,7 +51,7 @@ impl Dir {
         File::new(self.0.lookup(name)?)
     }
 
-    /// A new directory in it.
+    /// Creates a directory in this one.
     ///
     /// # Errors
     /// As [`OpenInode::create`].
@@ -59,7 +59,7 @@ impl Dir {
         Self::new(self.0.create(name, NewInode::Directory, how)?)
     }
 
-    /// A new file in it.
+    /// Creates a file in this directory.
     ///
     /// # Errors
     /// As [`OpenInode::create`].

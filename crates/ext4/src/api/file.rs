@@ -1,5 +1,5 @@
-//! Open files with a position, as `std::fs::File` has one: `std::io`'s traits over what is at
-//! hand by offset.
+//! Open files with a position, like `std::fs::File`: the traits of `std::io` on top of reads and
+//! writes by offset.
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::ops::Deref;
@@ -12,7 +12,7 @@ use crate::base::error::{Error, Result};
 use crate::base::invalid::Invalid;
 use crate::inode::Inode;
 
-/// The position after a seek, in a file of `size` bytes.
+/// The position after a seek in a file of `size` bytes.
 fn sought(position: u64, size: u64, to: SeekFrom) -> io::Result<u64> {
     let found = match to {
         SeekFrom::Start(offset) => Some(offset),
@@ -36,8 +36,8 @@ fn check_regular(file_type: FileType) -> Result<()> {
 /// A regular file of a [`Volume`](crate::Volume), with a position.
 ///
 /// It dereferences to the inode in use, with its attributes, `read_at`, `write_at` and `fsync`.
-/// Writing takes data into memory, as the kernel does; [`OpenInode::fsync`] makes it durable.
-/// `flush` does nothing: there is no buffer of its own.
+/// Writing copies data into memory, as the kernel does; [`OpenInode::fsync`] makes it durable.
+/// `flush` does nothing: there is no additional buffer.
 #[derive(Debug)]
 pub struct File {
     inode: OpenInode,
@@ -45,7 +45,7 @@ pub struct File {
 }
 
 impl File {
-    /// Of an inode in use, at its first byte.
+    /// Creates a file from an inode in use, positioned at its first byte.
     ///
     /// # Errors
     /// [`Error::IsDirectory`], [`Error::Invalid`] for other special files.
@@ -100,7 +100,7 @@ pub struct ImageFile {
 }
 
 impl ImageFile {
-    /// Of an inode, at its first byte.
+    /// Creates a file from an inode, positioned at its first byte.
     ///
     /// # Errors
     /// [`Error::IsDirectory`], [`Error::Invalid`] for other special files.
@@ -113,7 +113,7 @@ impl ImageFile {
         })
     }
 
-    /// Its inode.
+    /// The inode.
     pub fn inode(&self) -> &Inode {
         &self.inode
     }

@@ -1,4 +1,4 @@
-//! A file system that is read: every method is one call into the module that does the work.
+//! A file system opened for reading: every method is one call into the module that does the work.
 
 use std::sync::Arc;
 
@@ -34,10 +34,10 @@ use crate::orphan;
 use crate::quota::{self, Quotas};
 use crate::xattr::{self, Reader, Xattr};
 
-/// A file system, read. Clones share all state and may be used by many threads.
+/// A file system opened for reading. Clones share all state and may be used by many threads.
 ///
-/// A [`Volume`](crate::Volume) gives all of this too. An [`Inode`] is a copy, which does not
-/// follow later changes; reading contents by it returns those of the file as it is now.
+/// A [`Volume`](crate::Volume) provides all of this too. An [`Inode`] is a copy that does not
+/// follow later changes; reading data through it returns the current data of the file.
 #[derive(Clone, Debug)]
 pub struct Image {
     pub(crate) sbi: Arc<Sbi>,
@@ -46,9 +46,9 @@ pub struct Image {
 impl Image {
     /// Opens a file system. Nothing is ever written to the device.
     ///
-    /// Where the primary superblock cannot be used and none is asked for, its copy in the journal
-    /// or a backup is taken; where the device is shorter than the file system, what is there can
-    /// be read. [`Image::rescue`] reports both.
+    /// If the primary superblock cannot be used and no other was requested, its copy in the
+    /// journal or a backup is used; if the device is shorter than the file system, the part that
+    /// exists can be read. [`Image::rescue`] reports both.
     ///
     /// # Errors
     /// [`crate::Error::Corrupt`] if the superblock and its backups or the journal is damaged,
@@ -63,7 +63,7 @@ impl Image {
         stats::stats(&self.sbi)
     }
 
-    /// What statfs returns.
+    /// The data that statfs returns.
     pub fn statfs(&self) -> Statfs {
         statfs::statfs(&self.sbi)
     }
@@ -73,16 +73,16 @@ impl Image {
         self.sbi.rw()?.quotas.as_ref()
     }
 
-    /// What a user, group or project has and may have; nothing, if it was never counted. Of a file
-    /// system opened for writing as it is now.
+    /// Usage and limits of a user, group or project; all zero if it was never counted. On a file
+    /// system opened for writing, these are the current values.
     ///
     /// # Errors
-    /// [`crate::Error::Unsupported`] if its kind is not counted, damage, device errors.
+    /// [`crate::Error::Unsupported`] if this kind of quota is not counted, damage, device errors.
     pub fn quota(&self, kind: QuotaKind, id: u32) -> Result<Quota> {
         quota::quota(&self.sbi, self.counted(), map::map_blocks, kind, id)
     }
 
-    /// What all users, groups or projects have and may have, by id.
+    /// Usage and limits of all users, groups or projects, by id.
     ///
     /// # Errors
     /// As [`Image::quota`].
@@ -90,12 +90,12 @@ impl Image {
         quota::quotas(&self.sbi, self.counted(), map::map_blocks, kind)
     }
 
-    /// The device as it looks with the journal replayed.
+    /// The device contents with the journal replayed.
     pub fn device(&self) -> &Arc<dyn BlockDevice> {
         self.sbi.device()
     }
 
-    /// A group's descriptor, its checksum verified.
+    /// The descriptor of a group, with its checksum verified.
     ///
     /// # Errors
     /// [`crate::Error::Invalid`] past the last group, damage, device errors.
@@ -106,8 +106,8 @@ impl Image {
     /// Reads an inode that is in use.
     ///
     /// # Errors
-    /// [`crate::Error::Corrupt`] if there is no such inode, it is not in use, or it is damaged, and
-    /// [`crate::Error::NotFound`] for the first two on a file system that is written; device
+    /// [`crate::Error::Corrupt`] if there is no such inode, it is not in use, or it is damaged;
+    /// on a file system that is written, [`crate::Error::NotFound`] for the first two; device
     /// errors.
     pub fn inode(&self, ino: Ino) -> Result<Inode> {
         if let Some(in_use) = self.in_use().filter(|_| !self.is_hidden(ino)) {
@@ -116,7 +116,7 @@ impl Image {
         met_by_caller(&self.sbi, Some(ino), inode::iget(&self.sbi, ino))
     }
 
-    /// What is written may be newer in memory than on the device.
+    /// On a mount for writing, inodes in use may be newer in memory than on the device.
     pub(crate) fn in_use(&self) -> Option<InUse<'_>> {
         let in_use = || InUse {
             sbi: &self.sbi,
@@ -125,10 +125,11 @@ impl Image {
         self.sbi.rw().map(|_| in_use())
     }
 
-    /// The inode as its users have it, if a name may lead to it and the file system is written.
+    /// Returns the current version of the inode, if the file system is written and a name may
+    /// refer to it.
     ///
-    /// Fails with [`crate::Error::NotFound`] where it was deleted, even if another inode has its
-    /// number now.
+    /// Fails with [`crate::Error::NotFound`] if the inode was deleted, even if another inode has
+    /// its number now.
     fn open_newer(&self, inode: &Inode) -> Result<Option<OpenInode>> {
         let Some(in_use) = self.in_use().filter(|_| !self.is_hidden(inode.ino)) else {
             return Ok(None);
@@ -138,7 +139,7 @@ impl Image {
         is_same.then_some(Some(newer)).ok_or(Error::NotFound)
     }
 
-    /// The bytes of an inode, in use or not; nothing is verified.
+    /// The raw bytes of an inode, in use or not; nothing is verified.
     ///
     /// # Errors
     /// [`crate::Error::Corrupt`] if there is no such inode, device errors.
@@ -146,8 +147,8 @@ impl Image {
         Ok(inode::inode_bytes(&self.sbi, ino)?.to_vec())
     }
 
-    /// Looks a name up in a directory, by hash where there is an htree. In an encrypted directory
-    /// the name is the one [`Image::display_name`] gives.
+    /// Looks up a name in a directory, by hash if it has an htree. In an encrypted directory the
+    /// name is the one that [`Image::display_name`] returns.
     ///
     /// # Errors
     /// [`crate::Error::NotFound`], [`crate::Error::NotDirectory`], [`crate::Error::NameTooLong`],
@@ -183,15 +184,15 @@ impl Image {
         Ok(met(&self.sbi, dir.ino, dir::read_dir(&self.sbi, dir))?.into())
     }
 
-    /// Passes the names of a directory after `cookie` (0: all) to `each`, "." and ".." included,
-    /// each with the cookie to continue after it, until it returns false.
+    /// Passes the entries of a directory after `cookie` (0: all) to `each`, "." and ".."
+    /// included, each with the cookie to continue after it, until it returns false.
     ///
     /// # Errors
     /// As [`Image::read_dir`].
     ///
     /// # Locking
-    /// On a file system that is written `each` runs with the directory locked, and must not use it
-    /// otherwise.
+    /// On a file system that is written, `each` runs with the directory locked, and must not use
+    /// the directory itself.
     pub fn list(
         &self,
         dir: &Inode,
@@ -205,26 +206,27 @@ impl Image {
         met(&self.sbi, dir.ino, result)
     }
 
-    /// The name to show for one stored in a directory: in an encrypted directory its no-key form,
-    /// as the kernel shows it to a caller that has no key, else the name itself.
+    /// The name to show for a stored name: in an encrypted directory its no-key form, as the
+    /// kernel shows it without the key, otherwise the name itself.
     ///
     /// Directories that are also case-insensitive need [`Image::entry_name`]. If the directory is
-    /// too damaged to report its hash function, the hash in the name is 0.
+    /// too damaged to determine its hash function, the hash in the name is 0.
     pub fn display_name(&self, dir: &Inode, stored: &[u8]) -> Vec<u8> {
         NameForm::of(&self.sbi, dir).show(&self.sbi, stored, None)
     }
 
-    /// The name to show for an entry, as [`Image::display_name`], for every directory.
+    /// The name to show for an entry, like [`Image::display_name`], for every directory.
     pub fn entry_name(&self, dir: &Inode, entry: &DirEntry) -> Vec<u8> {
         NameForm::of(&self.sbi, dir).show(&self.sbi, &entry.name, entry.hash)
     }
 
-    /// Whether an inode holds something of the file system's own, which no name leads to.
+    /// Whether an inode is internal to the file system, such as the journal, and has no name.
     pub fn is_hidden(&self, ino: Ino) -> bool {
         namei::is_hidden(&self.sbi, ino)
     }
 
-    /// Inodes that were to be deleted, or cut to their size, when the file system was left.
+    /// Inodes that had to be deleted, or truncated to their size, when the file system was last
+    /// in use.
     ///
     /// # Errors
     /// Damage of the list or the orphan file, device errors.
@@ -232,7 +234,8 @@ impl Image {
         orphan::orphans(&self.sbi, map::map_blocks)
     }
 
-    /// The clusters of a group, one bit each, set where in use or past its end; a block long.
+    /// The block bitmap of a group: one bit per cluster, set if in use or past the end; one block
+    /// long.
     ///
     /// # Errors
     /// Damage of the bitmap or the descriptor, device errors.
@@ -240,7 +243,8 @@ impl Image {
         bitmap::block_bitmap(&self.sbi, group)
     }
 
-    /// The inodes of a group, one bit each, set where in use or past its end; a block long.
+    /// The inode bitmap of a group: one bit per inode, set if in use or past the end; one block
+    /// long.
     ///
     /// # Errors
     /// Damage of the bitmap or the descriptor, device errors.
@@ -251,13 +255,14 @@ impl Image {
     /// The target of a symbolic link, 1 to 4,095 bytes.
     ///
     /// # Errors
-    /// [`crate::Error::Invalid`] if it is none, [`crate::Error::Encrypted`], damage, device errors.
+    /// [`crate::Error::Invalid`] if it is not a symbolic link, [`crate::Error::Encrypted`],
+    /// damage, device errors.
     pub fn read_link(&self, inode: &Inode) -> Result<Vec<u8>> {
         met(&self.sbi, inode.ino, symlink::read_link(&self.sbi, inode))
     }
 
-    /// Reads from a regular file and returns how many bytes there were: fewer than asked for only
-    /// at its end. Holes and unwritten blocks read as zeroes.
+    /// Reads from a regular file and returns the number of bytes: fewer than requested only at
+    /// its end. Holes and unwritten blocks read as zeroes.
     ///
     /// # Errors
     /// [`crate::Error::IsDirectory`], [`crate::Error::Invalid`] for other special files,
@@ -270,9 +275,9 @@ impl Image {
         met(&self.sbi, inode.ino, result)
     }
 
-    /// Where logical block `lblk` of a file lies, and how many of the `len - 1` blocks after it are
-    /// in the same run, at least as far as is known without further reading. Data that wait to be
-    /// written lie nowhere yet.
+    /// The location of logical block `lblk` of a file, and how many of the `len - 1` blocks after
+    /// it are in the same run, at least as far as known without further reading. Delayed data has
+    /// no location yet.
     ///
     /// # Errors
     /// [`crate::Error::Invalid`] if the inode maps no blocks or `len` is 0, damage, device errors.
@@ -281,11 +286,11 @@ impl Image {
         met(&self.sbi, inode.ino, result)
     }
 
-    /// The parts of a regular file that hold data, in bytes, ascending; the rest reads as zeroes.
-    /// Data that wait to be written are written first.
+    /// The parts of a regular file that hold data, in bytes, in ascending order; the rest reads
+    /// as zeroes. Delayed data is written first.
     ///
     /// # Errors
-    /// As [`Image::read_at`], at once or while going through them.
+    /// As [`Image::read_at`], from this call or from the iterator.
     pub fn data_ranges(&self, inode: &Inode) -> Result<DataRanges> {
         let ranges = match self.open_newer(inode)? {
             Some(file) => {
@@ -297,8 +302,8 @@ impl Image {
         met(&self.sbi, inode.ino, ranges)
     }
 
-    /// The extended attributes as listxattr and getxattr show them to root, sorted by name: ACLs in
-    /// the kernel's form, without those the file system keeps for itself.
+    /// The extended attributes as listxattr and getxattr show them to root, sorted by name: ACLs
+    /// in the kernel's form, without the attributes that the file system uses internally.
     ///
     /// # Errors
     /// Damage of the attributes, device errors.
@@ -316,12 +321,12 @@ impl Image {
         met(&self.sbi, inode.ino, result)
     }
 
-    /// Checks everything, checksums and cross references, and shows `report` each issue as it is
-    /// found. Nothing is written. Memory is bounded whatever the size.
+    /// Checks everything, checksums and cross references, and passes each issue to `report` as it
+    /// is found. Nothing is written. Memory use is bounded for any size.
     ///
     /// # Errors
-    /// Device errors, and [`crate::Error::Unsupported`] if fast commits wait in the journal; damage
-    /// is an issue, not an error.
+    /// Device errors, and [`crate::Error::Unsupported`] if the journal contains fast commits;
+    /// damage is reported as an issue, not as an error.
     pub fn check(&self, report: &mut dyn FnMut(Issue)) -> Result<CheckSummary> {
         self.check_with_progress(report, &mut |_| {})
     }

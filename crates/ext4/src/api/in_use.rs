@@ -1,5 +1,5 @@
-//! Paths of a file system that is written: each inode on the way is in use, so that none of them
-//! goes away under the walk.
+//! Path lookup in a file system that is written: each inode of the path is in use during the
+//! walk, so that none of them is deleted meanwhile.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub(crate) struct InUse<'a> {
 }
 
 impl InUse<'_> {
-    /// The inode of a number. Damage is recorded, as by all that is done with it then.
+    /// Opens the inode with this number. Damage is recorded, as by all operations on it.
     pub(crate) fn open(&self, ino: Ino) -> Result<OpenInode> {
         match met_by_caller(self.sbi, Some(ino), InodeRef::get(self.sbi, ino)) {
             Err(error) if error.is_no_inode(true) => Err(Error::NotFound),
@@ -29,7 +29,7 @@ impl InUse<'_> {
         }
     }
 
-    /// The inode of a path.
+    /// Opens the inode of a path.
     pub(crate) fn resolve(&self, path: &[u8], last: FollowLast) -> Result<OpenInode> {
         walk(self, path, last)
     }

@@ -1,7 +1,7 @@
-//! What callers see: the file system, inodes in use, and the same operations by path.
+//! The public interface: the file system, inodes in use, and the same operations by path.
 //!
-//! `image`, `volume` and `open_inode` are the layer of inodes, `in_use` and `paths` the one of
-//! paths on top of it. `file`, `dir`, `walk` and `std_fs` are what `std::fs` has: positions,
+//! `image`, `volume` and `open_inode` are the layer of inodes, `in_use` and `paths` the layer of
+//! paths on top of it. `file`, `dir`, `walk` and `std_fs` provide what `std::fs` has: positions,
 //! iterators, calls by path. `data`, `device`, `format`, `stats` and `tuning` group types by
 //! subject.
 

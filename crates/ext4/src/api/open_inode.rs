@@ -1,5 +1,5 @@
-//! What users of a file system mounted for writing hold: an inode in use, and what can be done with
-//! it. Every method is one call into the module that does the work.
+//! An inode in use of a file system mounted for writing, and the operations on it. Every method
+//! is one call into the module that does the work.
 
 use uext4_ondisk::{Ino, Lblk};
 
@@ -26,17 +26,16 @@ use crate::names::rename::{self, Entry, RenameMode};
 use crate::names::unlink;
 use crate::xattr::{self, Reader, SetMode, Xattr};
 
-/// An inode of a file system mounted for writing, in use: it stays what it is, even without a
-/// name, until the last of its users is dropped. Clones are users of their own. May be used by
-/// many threads.
+/// An inode in use of a file system mounted for writing: it stays valid, even without a name,
+/// until its last user is dropped. Each clone is a user of its own. May be used by many threads.
 ///
 /// # Locking
-/// Changes of one directory's names, and of one file's contents and size, are made one after the
-/// other; different inodes do not wait for one another. Reading waits for nothing but the copy of
-/// what is being written.
+/// Changes of one directory's entries, and of one file's data and size, are serialized;
+/// operations on different inodes do not wait for each other. A read waits only while data that
+/// is being written is copied.
 ///
-/// Dropping one that has written closes the file: where its contents were cut to nothing since it
-/// was closed last, the new ones are written then (`auto_da_alloc`,
+/// Dropping a user that has written closes the file: if the file was truncated to zero since it
+/// was last closed, its new data is written then (`auto_da_alloc`,
 /// [`crate::tuning::MountLimits`]).
 #[derive(Clone, Debug)]
 pub struct OpenInode(pub(crate) InodeRef);
@@ -48,81 +47,81 @@ impl From<InodeRef> for OpenInode {
 }
 
 impl OpenInode {
-    /// Its number.
+    /// The inode number.
     pub fn ino(&self) -> Ino {
         self.0.ino()
     }
 
-    /// Passes a result on; damage is recorded and acted upon (`errors=`).
+    /// Returns the result unchanged; damage is recorded and handled (`errors=`).
     fn met<T>(&self, result: Result<T>) -> Result<T> {
         error_record::met(self.0.sbi(), self.0.ino(), result)
     }
 
-    /// A new handle, like a second `open(2)`: it reports only write-back errors that occur from
-    /// now on. A clone shares the original's error cursor.
+    /// A new user of the inode, like a second `open(2)`: it reports only write-back errors that
+    /// occur from now on, while a clone reports those that the original would report.
     #[must_use]
     pub fn reopened(&self) -> Self {
         self.0.reopened().into()
     }
 
-    /// The same for a caller that writes by way of another user of the inode: dropping it closes
-    /// the file as if this one had written.
+    /// Marks this user as one that writes, for a caller that writes through another user of the
+    /// inode: dropping it closes the file as if it had written itself.
     #[must_use]
     pub fn for_writing(self) -> Self {
         self.0.note_writing();
         self
     }
 
-    /// The same user of the inode, acting for `caller`: what it does, and what it looks up or
-    /// creates then, is on behalf of this caller, who may be refused the blocks reserved for the
-    /// superuser.
+    /// The same user of the inode, acting for `caller`: its operations, and the inodes that it
+    /// looks up or creates, act on behalf of this caller, to whom the blocks reserved for root
+    /// may be refused.
     #[must_use]
     pub fn as_caller(&self, caller: Caller) -> Self {
         self.0.as_caller(caller).into()
     }
 
-    /// Its fields as they are now.
+    /// The current fields of the inode.
     pub fn inode(&self) -> Inode {
         let mut inode = self.0.inode.read().clone();
         inode.owners = None;
         inode
     }
 
-    /// Bytes of its contents as they are now.
+    /// The current size in bytes.
     pub fn size(&self) -> u64 {
         self.0.inode.read().size
     }
 
-    /// Type and permissions as they are now.
+    /// The current type and permissions.
     pub fn mode(&self) -> u16 {
         self.0.inode.read().mode
     }
 
-    /// Whether reading it changes its time of access now, and by which rule.
+    /// Whether a read updates the access time now, and under which mode.
     pub fn notes_access(&self) -> Option<AccessTimes> {
         file::change::notes_access(self.0.sbi(), &self.0.inode.read())
     }
 
-    /// How many units of 512 bytes it has if it has no name any more: what its last user deletes.
+    /// The number of 512-byte units that its last user frees, if the inode has no name any more.
     pub fn blocks_without_name(&self) -> Option<u64> {
         let inode = self.0.inode.read();
         (inode.links == 0).then_some(inode.blocks)
     }
 
-    /// Space reserved for data that waits to be written, in units of 512 bytes: not yet among
-    /// [`Inode::blocks`], but among what stat shows.
+    /// Space reserved for delayed data, in units of 512 bytes: not yet included in
+    /// [`Inode::blocks`], but in the count that stat shows.
     pub fn delayed_blocks(&self) -> u64 {
         let known = self.0.known_blocks_if_any();
         let blocks = known.map_or(0, |known| known.delayed_blocks());
         blocks * (self.0.sbi().block_len() as u64 / 512)
     }
 
-    /// Whether dropping this user writes data (`auto_da_alloc`), and so may take long.
+    /// Whether dropping this user writes data (`auto_da_alloc`), and so may take a long time.
     pub fn writes_on_close(&self) -> bool {
         self.0.is_writing() && auto_da_alloc::writes_on_close(&self.0)
     }
 
-    /// The inode of a name in this directory.
+    /// Looks up a name in this directory.
     ///
     /// # Errors
     /// [`crate::Error::NotFound`], [`crate::Error::NotDirectory`], [`crate::Error::NameTooLong`],
@@ -137,12 +136,13 @@ impl OpenInode {
         self.met(run())
     }
 
-    /// Passes the names of this directory after `cookie` (0: all) to `each` until it returns false,
-    /// each with its inode, the type noted with it, and the cookie to continue after it. Names that
-    /// exist all the time are passed once, whatever happens to others meanwhile.
+    /// Passes the entries of this directory after `cookie` (0: all) to `each` until it returns
+    /// false, each with its inode, the file type stored with it, and the cookie to continue after
+    /// it. Entries that exist during the whole listing are passed once, even if others change
+    /// meanwhile.
     ///
     /// # Locking
-    /// `each` runs with the directory locked: it must not use this directory, nor change anything.
+    /// `each` runs with the directory locked: it must not use this directory or change anything.
     ///
     /// # Errors
     /// [`crate::Error::NotDirectory`], damage, device errors.
@@ -157,7 +157,7 @@ impl OpenInode {
         self.met(run())
     }
 
-    /// Makes an inode under a name in this directory.
+    /// Creates an inode with a name in this directory.
     ///
     /// # Errors
     /// [`crate::Error::Exists`], [`crate::Error::NotDirectory`], [`crate::Error::NotFound`] for a
@@ -168,8 +168,8 @@ impl OpenInode {
         self.met(create::create(&self.0, name, kind, creation).map(Self::from))
     }
 
-    /// Makes an inode without a name, in the place and with the attributes it would have in this
-    /// directory. [`OpenInode::link`] may give it one.
+    /// Creates an inode without a name, with the location and the attributes that it would have
+    /// in this directory. [`OpenInode::link`] may give it a name.
     ///
     /// # Errors
     /// As [`OpenInode::create`]; [`crate::Error::Invalid`] for a directory.
@@ -177,26 +177,27 @@ impl OpenInode {
         self.met(create::create_unnamed(&self.0, kind, creation).map(Self::from))
     }
 
-    /// Gives this inode a name in `parent`.
+    /// Adds a name in `parent` for this inode.
     ///
     /// # Errors
-    /// As [`OpenInode::create`]; [`crate::Error::NotPermitted`] for directories and what is
-    /// immutable or append-only, [`crate::Error::NotFound`] for what has lost its last name.
+    /// As [`OpenInode::create`]; [`crate::Error::NotPermitted`] for directories and for immutable
+    /// or append-only inodes, [`crate::Error::NotFound`] for an inode that has lost its last
+    /// name.
     pub fn link(&self, parent: &Self, name: &[u8]) -> Result<()> {
         self.met(create::link(&self.0, &parent.0, name))
     }
 
-    /// Gives this inode a name in `parent` that another has, which loses it, in one step that is
-    /// seen whole or not at all.
+    /// Gives this inode a name in `parent` that another inode has, and removes it from that one,
+    /// atomically.
     ///
     /// # Errors
-    /// As [`OpenInode::link`]; [`crate::Error::NotFound`] where nothing has the name,
+    /// As [`OpenInode::link`]; [`crate::Error::NotFound`] if the name does not exist,
     /// [`crate::Error::IsDirectory`].
     pub fn link_over(&self, parent: &Self, name: &[u8]) -> Result<()> {
         rename::link_over(&self.0, &parent.0, name)
     }
 
-    /// Takes a name in this directory that is no directory's.
+    /// Removes a name in this directory that does not refer to a directory.
     ///
     /// # Errors
     /// [`crate::Error::NotFound`], [`crate::Error::IsDirectory`], [`crate::Error::NotPermitted`],
@@ -205,7 +206,7 @@ impl OpenInode {
         self.met(unlink::unlink(&self.0, name))
     }
 
-    /// Takes the name of an empty directory in this one.
+    /// Removes an empty directory in this one.
     ///
     /// # Errors
     /// [`crate::Error::NotEmpty`], [`crate::Error::NotDirectory`]; as [`OpenInode::unlink`].
@@ -213,20 +214,19 @@ impl OpenInode {
         self.met(unlink::rmdir(&self.0, name))
     }
 
-    /// Moves a name of this directory to `to`, in one step that is seen whole or not at all. A file
-    /// that replaces another one has its data written before (`auto_da_alloc`,
-    /// [`crate::tuning::MountLimits`]).
+    /// Renames an entry of this directory to `new` in `to`, atomically. If a file replaces
+    /// another one, its data is written before (`auto_da_alloc`, [`crate::tuning::MountLimits`]).
     ///
     /// # Errors
-    /// Those of [`OpenInode::create`] and [`OpenInode::rmdir`]; [`crate::Error::Invalid`] for a
-    /// directory that would come to lie in itself.
+    /// Those of [`OpenInode::create`] and [`OpenInode::rmdir`]; [`crate::Error::Invalid`] if a
+    /// directory would become its own descendant.
     pub fn rename(&self, old: &[u8], to: &Self, new: &[u8], mode: RenameMode) -> Result<()> {
         let (from, to) = (Entry::new(&self.0, old), Entry::new(&to.0, new));
         self.met(rename::rename(from, to, mode))
     }
 
-    /// Moves a name as [`OpenInode::rename`], for callers that must not wait for data to be
-    /// written: false, and nothing has changed, if the data of the source would be written first
+    /// Renames like [`OpenInode::rename`], for callers that must not wait for data to be written:
+    /// returns false without a change if the data of the source would have to be written first
     /// because it replaces another inode.
     ///
     /// # Errors
@@ -239,7 +239,7 @@ impl OpenInode {
     /// The target of a symbolic link.
     ///
     /// # Errors
-    /// [`crate::Error::Invalid`] if it is none, damage, device errors.
+    /// [`crate::Error::Invalid`] if it is not a symbolic link, damage, device errors.
     pub fn read_link(&self) -> Result<Vec<u8>> {
         let run = || -> Result<Vec<u8>> {
             let target = symlink::read_link(self.0.sbi(), &self.0.inode.read())?;
@@ -249,8 +249,8 @@ impl OpenInode {
         self.met(run())
     }
 
-    /// Reads from `offset` on and returns how many bytes there were: fewer than asked for only at
-    /// the end.
+    /// Reads from `offset` on and returns the number of bytes: fewer than requested only at the
+    /// end.
     ///
     /// # Errors
     /// [`crate::Error::IsDirectory`], [`crate::Error::Invalid`], [`crate::Error::Encrypted`],
@@ -259,12 +259,12 @@ impl OpenInode {
         self.met(file::change::read(&self.0, offset, buf))
     }
 
-    /// Reads as [`OpenInode::read_at`] up to `len` bytes, and keeps nothing of what it reads: for
-    /// callers that keep it themselves, as a mount's kernel does. What waits to be written, and
-    /// what was not dropped since, comes from memory; all else goes straight into `buf`, in whole
-    /// blocks and without reading ahead. A `buf` longer than `len` may be used up to the end of
-    /// the last block; past the bytes that are reported, what is in it means nothing. Blocks at
-    /// the edges for which there is no room are stored.
+    /// Reads up to `len` bytes like [`OpenInode::read_at`], but does not populate the cache: for
+    /// callers with a cache of their own, such as the kernel side of a FUSE mount. Dirty data,
+    /// and data that is still cached, comes from memory; everything else is read directly into
+    /// `buf`, in whole blocks and without readahead. A `buf` longer than `len` may be used up to
+    /// the end of the last block; its contents past the returned length are undefined. Blocks at
+    /// the edges that do not fit into `buf` are cached.
     ///
     /// # Errors
     /// As [`OpenInode::read_at`].
@@ -272,9 +272,9 @@ impl OpenInode {
         self.met(file::change::read_uncached(&self.0, offset, len, buf))
     }
 
-    /// Writes at `offset` and returns how many bytes were taken in: fewer than `data` has where
-    /// space ran out. Where too much is dirty it sleeps as long as the throttle says; the thread
-    /// is the writer.
+    /// Writes at `offset` and returns the number of bytes accepted: fewer than `data` has if
+    /// space ran out. If too much data is dirty, it sleeps as long as the throttle requires; the
+    /// calling thread is the writer that is throttled.
     ///
     /// # Errors
     /// As [`OpenInode::write_with`].
@@ -282,8 +282,8 @@ impl OpenInode {
         Ok(self.write_with(WriteContext::default(), offset, data)?.len)
     }
 
-    /// Writes at the end, wherever that is, and returns where that was and how many bytes were
-    /// taken in.
+    /// Writes at the current end of the file, and returns the offset and the number of bytes
+    /// accepted.
     ///
     /// # Errors
     /// As [`OpenInode::write_with`].
@@ -293,22 +293,22 @@ impl OpenInode {
         Ok((written.offset, written.len))
     }
 
-    /// Writes at `offset`, or at the end where the context says so, and returns where that was, how
-    /// many bytes were taken in, and how long the writer is to wait.
+    /// Writes at `offset`, or at the end if the context says so, and returns the offset, the
+    /// number of bytes accepted, and how long the writer should wait.
     ///
-    /// [`Pacing::Return`](crate::data::Pacing::Return) is for front ends that have no thread to
-    /// spare, as a mount has: it holds a [`Writer`](crate::data::Writer) for each client, delays
-    /// its answer by the pause with a timer, and, where less was taken in than there was, comes
-    /// with the rest, for the same writer, when the pause is over. A writer that comes earlier
-    /// gets the rest of the pause, and nothing is taken in. The call still waits where the file
-    /// is being changed by others, and for what it has to read; without flushers
+    /// [`Pacing::Return`](crate::data::Pacing::Return) is for front ends that must not block a
+    /// thread, such as a FUSE server: it holds a [`Writer`](crate::data::Writer) for each client
+    /// and delays its reply by the pause with a timer. If fewer bytes were accepted than given,
+    /// it submits the rest, for the same writer, after the pause. A writer that comes earlier
+    /// gets the rest of the pause, and no data is accepted. The call still waits while others
+    /// change the file, and for data that it has to read; without flushers
     /// ([`crate::tuning::Background::None`]) it writes pages itself.
     ///
     /// # Errors
     /// [`crate::Error::NoSpace`], [`crate::Error::FileTooBig`], [`crate::Error::NotPermitted`],
-    /// [`crate::Error::Stalled`] for a device that takes nothing any more,
-    /// [`crate::Error::Interrupted`] if the file system is closed meanwhile, or the writer is
-    /// cancelled before a byte was taken in; as [`OpenInode::read_at`].
+    /// [`crate::Error::Stalled`] if the device completes no writes any more,
+    /// [`crate::Error::Interrupted`] if the file system is closed meanwhile, or if the writer is
+    /// cancelled before a byte was accepted; as [`OpenInode::read_at`].
     pub fn write_with(
         &self,
         context: WriteContext<'_>,
@@ -319,7 +319,7 @@ impl OpenInode {
         self.met(file::change::write_with(&self.0, context, offset, data))
     }
 
-    /// Allocates, gives back or moves a range.
+    /// Allocates, frees or moves a range.
     ///
     /// # Errors
     /// [`crate::Error::Invalid`], [`crate::Error::Unsupported`] for files without extents, as
@@ -328,21 +328,22 @@ impl OpenInode {
         self.met(fallocate::fallocate(&self.0, how, offset, len))
     }
 
-    /// The first byte at or after `offset` of data or of a hole; `None` past the end, or if only a
-    /// hole follows.
+    /// The first byte of data or of a hole at or after `offset`; `None` past the end, or if only
+    /// a hole follows.
     ///
     /// # Errors
-    /// [`crate::Error::Invalid`] if it is no regular file, damage, device errors.
+    /// [`crate::Error::Invalid`] if it is not a regular file, damage, device errors.
     pub fn seek(&self, offset: u64, what: Seek) -> Result<Option<u64>> {
         self.met(fallocate::seek(&self.0, offset, what))
     }
 
-    /// Copies up to `len` bytes to another place and returns how many: fewer at this file's end, or
-    /// where space runs out. With [`WriteMode::append`] `to_offset` is not used.
+    /// Copies up to `len` bytes to another file or position and returns the number of bytes
+    /// copied: fewer at this file's end, or if space runs out. With [`WriteMode::append`],
+    /// `to_offset` is not used.
     ///
     /// # Errors
-    /// [`crate::Error::Invalid`] if the ranges are of one file and overlap; as
-    /// [`OpenInode::read_at`] and [`OpenInode::write_with`] if nothing was copied.
+    /// [`crate::Error::Invalid`] if the ranges overlap in one file; as [`OpenInode::read_at`] and
+    /// [`OpenInode::write_with`] if nothing was copied.
     pub fn copy_to(
         &self,
         offset: u64,
@@ -357,12 +358,12 @@ impl OpenInode {
         self.met(copy_range::copy_range(from, to, len, mode))
     }
 
-    /// Reports where the parts of a range of bytes lie, in order, as long as `each` returns true;
-    /// holes are left out. Call [`OpenInode::fsync`] before, and nothing is delayed any more.
+    /// Reports the extents of a range of bytes, in order, as long as `each` returns true; holes
+    /// are skipped. Call [`OpenInode::fsync`] first if no extent should be delayed.
     ///
     /// # Errors
-    /// [`crate::Error::Invalid`] for what has no blocks (a short symbolic link, a device), damage,
-    /// device errors.
+    /// [`crate::Error::Invalid`] for inodes without blocks (a short symbolic link, a device),
+    /// damage, device errors.
     pub fn fiemap(
         &self,
         range: std::ops::Range<u64>,
@@ -371,8 +372,8 @@ impl OpenInode {
         self.met(fiemap::fiemap(&self.0, range, &mut each))
     }
 
-    /// Reads the whole map of the file's blocks in advance, and has it forgotten last when memory
-    /// is short (`EXT4_IOC_PRECACHE_EXTENTS`).
+    /// Reads the whole block map of the file in advance, and makes it the last to be evicted when
+    /// memory is short (`EXT4_IOC_PRECACHE_EXTENTS`).
     ///
     /// # Errors
     /// As [`OpenInode::fiemap`].
@@ -380,7 +381,7 @@ impl OpenInode {
         self.met(fiemap::precache(&self.0))
     }
 
-    /// Forgets the map of the file's blocks but for what waits to be written
+    /// Drops the cached block map of the file except for delayed blocks
     /// (`EXT4_IOC_CLEAR_ES_CACHE`).
     pub fn clear_extent_cache(&self) {
         if let Some(known) = self.0.known_blocks_if_any() {
@@ -388,9 +389,9 @@ impl OpenInode {
         }
     }
 
-    /// Compares all that is known of the file's blocks with the map on the device: for tests and
-    /// tools, as the kernel's aggressive tests of its extent status tree. Reports the first block
-    /// of which something else is known.
+    /// Compares the cached block map of the file with the map on the device: for tests and tools,
+    /// like the kernel's aggressive tests of its extent status tree. Returns the first block
+    /// whose cached state differs.
     ///
     /// # Errors
     /// Damage, device errors.
@@ -401,12 +402,12 @@ impl OpenInode {
     /// Makes data and attributes durable.
     ///
     /// # Errors
-    /// What writing the data said, errors of the commit, device errors.
+    /// Write-back errors of the data, errors of the commit, device errors.
     pub fn fsync(&self) -> Result<()> {
         self.met(file::change::fsync(&self.0, true))
     }
 
-    /// Makes the data durable, and what is needed to find them.
+    /// Makes the data durable, and the metadata needed to find it.
     ///
     /// # Errors
     /// As [`OpenInode::fsync`].
@@ -414,7 +415,7 @@ impl OpenInode {
         self.met(file::change::fsync(&self.0, false))
     }
 
-    /// Drops set-id bits, as a write does.
+    /// Clears the set-id bits, as a write does.
     ///
     /// # Errors
     /// [`crate::Error::ReadOnly`].
@@ -422,7 +423,7 @@ impl OpenInode {
         self.met(file::change::drop_set_id(&self.0, how))
     }
 
-    /// Changes attributes: those that are given.
+    /// Changes the attributes that are set in `attributes`.
     ///
     /// # Errors
     /// [`crate::Error::NotPermitted`] for an immutable inode, [`crate::Error::FileTooBig`],
@@ -440,7 +441,7 @@ impl OpenInode {
             let inode = self.0.inode.read();
             xattr::list(self.0.sbi(), &inode, Reader::Holder)
         };
-        // What acts upon damage commits, and a commit waits for others who wait for the inode.
+        // Handling damage commits, and a commit waits for threads that may wait for this inode.
         self.met(found)
     }
 
@@ -460,20 +461,20 @@ impl OpenInode {
     /// Sets an extended attribute, or with `None` removes it.
     ///
     /// # Errors
-    /// [`crate::Error::Exists`] and [`crate::Error::NoAttribute`] as `mode` wants,
+    /// [`crate::Error::Exists`] and [`crate::Error::NoAttribute`] as `mode` requires,
     /// [`crate::Error::XattrsTooBig`], [`crate::Error::NoSpace`], [`crate::Error::Unsupported`]
-    /// for a name of no known kind, damage, device errors.
+    /// for a name with an unknown prefix, damage, device errors.
     pub fn set_xattr(&self, name: &[u8], value: Option<&[u8]>, mode: SetMode) -> Result<()> {
         self.met(setattr::set_xattr(&self.0, name, value, mode))
     }
 
-    /// Lets the inode have another block of attributes, if one with the same content is known and
-    /// has room for all users of its own, in place of its own; else others find its own. Returns
-    /// whether it has another one now. Asked of all inodes, this merges blocks that are equal
-    /// (offline deduplication).
+    /// Replaces the inode's xattr block by another one with the same content, if one is known
+    /// whose reference count has space for all users of this block; otherwise makes this block
+    /// available for sharing. Returns whether the inode has another block now. Called for all
+    /// inodes, this merges equal blocks (offline deduplication).
     ///
     /// # Errors
-    /// [`crate::Error::Invalid`] with `nombcache`, [`crate::Error::ReadOnly`]; damage, device
+    /// [`crate::Error::Invalid`] with `nombcache`, [`crate::Error::ReadOnly`]; damage and device
     /// errors: these end all writing only if something was changed before.
     pub fn share_xattrs(&self) -> Result<bool> {
         self.met(setattr::share_xattrs(&self.0))

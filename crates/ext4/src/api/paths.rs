@@ -1,13 +1,14 @@
-//! Paths on top of inode handles: what [`OpenInode`] does with a name in a directory, said with the
-//! path of the name.
+//! Operations by path, on top of inode handles: those of [`OpenInode`] on a name in a directory,
+//! with the path of the name.
 //!
-//! Every path begins at the root, with a slash or without; bytes, not text. Symbolic links on the
-//! way are followed, at most 40, absolute ones from the root of this file system; ".." of the
-//! root is the root. A slash at the end says: a directory.
+//! Every path begins at the root, with or without a leading slash; paths are bytes, not text.
+//! Symbolic links in the path are followed, at most 40, absolute ones from the root of this file
+//! system; ".." of the root is the root. A slash at the end requires a directory.
 //!
-//! Between finding the directory and using it others may rename it: the name is then made or
-//! taken in the directory that was found, as with the kernel's calls. Every call is atomic but
-//! for [`Volume::create_dir_all`] and [`Volume::remove_all`], which are one step a name.
+//! Between the lookup of the directory and its use, other threads may rename it: the name is then
+//! created or removed in the directory that was found, as with the kernel's system calls. Every
+//! call is atomic except [`Volume::create_dir_all`] and [`Volume::remove_all`], which make one
+//! step per name.
 
 use std::collections::HashSet;
 
@@ -23,10 +24,10 @@ use crate::dir::namei::{FollowLast, Split, split};
 use crate::names::create::Creation;
 use crate::names::rename::RenameMode;
 
-/// Names of a directory that are listed before they are taken.
+/// Number of names of a directory that are listed before they are removed.
 const NAMES_MAX: usize = 4096;
 
-/// A path of a file system opened for writing.
+/// Operations by path on a file system opened for writing.
 impl Volume {
     /// The inode of a path; the empty path is the root.
     ///
@@ -37,8 +38,8 @@ impl Volume {
         self.in_use().resolve(path.as_ref(), last)
     }
 
-    /// The directory that the last name of a path is in, or would be, and that name. Slashes
-    /// after it are left out.
+    /// The directory that contains the last name of a path, or would contain it, and that name.
+    /// Slashes after it are removed.
     ///
     /// # Errors
     /// As [`Volume::open_path`]; [`Error::Invalid`] for the root, which has no name.
@@ -59,12 +60,12 @@ impl Volume {
         Ok((dir, split))
     }
 
-    /// Makes an inode of any kind.
+    /// Creates an inode of any kind.
     ///
     /// # Errors
     /// As [`Volume::open_path`] for the directory and [`OpenInode::create`] for the name;
-    /// [`Error::Exists`] for the root, "." and ".."; [`Error::IsDirectory`] for a slash after
-    /// what is to be no directory.
+    /// [`Error::Exists`] for the root, "." and ".."; [`Error::IsDirectory`] for a slash at the
+    /// end if `kind` is not a directory.
     pub fn create(
         &self,
         path: impl AsRef<[u8]>,
@@ -85,7 +86,7 @@ impl Volume {
         dir.create(last.name, kind, how)
     }
 
-    /// Makes a directory.
+    /// Creates a directory.
     ///
     /// # Errors
     /// As [`Volume::create`].
@@ -93,11 +94,12 @@ impl Volume {
         self.create(path, NewInode::Directory, how)
     }
 
-    /// Makes a directory and all that are missing on the way to it; what is there stays as it is.
+    /// Creates a directory and all missing directories of its path; existing ones are left
+    /// unchanged.
     ///
     /// # Errors
-    /// As [`Volume::create`]; [`Error::Exists`] if the last name is there and no directory,
-    /// [`Error::NotDirectory`] if another is.
+    /// As [`Volume::create`]; [`Error::Exists`] if the last name exists and is not a directory,
+    /// [`Error::NotDirectory`] if another one is not.
     pub fn create_dir_all(&self, path: impl AsRef<[u8]>, how: &Creation) -> Result<OpenInode> {
         let path = path.as_ref();
         let mut end = 0;
@@ -107,10 +109,11 @@ impl Volume {
             let len = path[start..].iter().position(|&b| b == b'/');
             end = len.map_or(path.len(), |len| start + len);
             let name = &path[start..end];
-            // Links are followed from the root, as their targets may lead anywhere.
+            // Links are resolved from the root, as their targets may be anywhere.
             dir = match self.open_path(&path[..end], FollowLast::Yes) {
                 Err(Error::NotFound) => match dir.create(name, NewInode::Directory, how) {
-                    // Another thread was faster, or it is a link to nowhere: finding out reports.
+                    // Another thread created it first, or it is a dangling link: the lookup shows
+                    // which.
                     Err(Error::Exists) => self.open_path(&path[..end], FollowLast::Yes)?,
                     made => made?,
                 },
@@ -127,7 +130,7 @@ impl Volume {
         Ok(dir)
     }
 
-    /// Makes a symbolic link to `target`, which need not exist.
+    /// Creates a symbolic link to `target`, which need not exist.
     ///
     /// # Errors
     /// As [`Volume::create`]; [`Error::Invalid`] and [`Error::NameTooLong`] for the target.
@@ -140,7 +143,7 @@ impl Volume {
         self.create(path, NewInode::Symlink(target), how)
     }
 
-    /// Gives what has the path `old` the name `new` too. A symbolic link is not followed.
+    /// Adds the name `new` for the inode with the path `old`. A symbolic link is not followed.
     ///
     /// # Errors
     /// As [`Volume::open_path`] and [`OpenInode::link`]; [`Error::Exists`] for the root, "." and
@@ -162,12 +165,13 @@ impl Volume {
         inode.link(&dir, last.name)
     }
 
-    /// Takes a name: an empty directory's, or what else has it. A symbolic link is not followed.
+    /// Removes a name, of an empty directory or of any other inode. A symbolic link is not
+    /// followed.
     ///
     /// # Errors
     /// As [`Volume::open_path`], [`OpenInode::unlink`] and [`OpenInode::rmdir`];
-    /// [`Error::Invalid`] for the root, "." and ".."; [`Error::NotDirectory`] for a slash after
-    /// what is none.
+    /// [`Error::Invalid`] for the root, "." and ".."; [`Error::NotDirectory`] for a slash after a
+    /// name that is not a directory.
     pub fn remove(&self, path: impl AsRef<[u8]>) -> Result<()> {
         let path = path.as_ref();
         let (dir, last) = self.removable(path)?;
@@ -180,8 +184,8 @@ impl Volume {
         }
     }
 
-    /// Takes a name, and if it is a directory's first all that are in it. Symbolic links are not
-    /// followed. What was taken before an error stays taken.
+    /// Removes a name, and for a directory first everything in it. Symbolic links are not
+    /// followed. Names that were removed before an error stay removed.
     ///
     /// # Errors
     /// As [`Volume::remove`].
@@ -195,7 +199,7 @@ impl Volume {
             }
         }
         let mut levels = vec![Level::enter(&dir, last.name.to_vec())?];
-        // Directories above: what leads back to one of them would never become empty.
+        // The directories above: one that contains one of them again would never become empty.
         let mut above = HashSet::from([dir.ino(), levels[0].dir.ino()]);
         while let Some(level) = levels.last_mut() {
             if let Some(name) = level.next()? {
@@ -213,7 +217,7 @@ impl Volume {
                         }
                         levels.push(below);
                     }
-                    // Another thread took it, or the directory's index does not find it.
+                    // Another thread removed it, or the directory's index does not find it.
                     Err(Error::NotFound) => level.missing = Some(name),
                     done => {
                         done?;
@@ -247,12 +251,12 @@ impl Volume {
         Ok((dir, last))
     }
 
-    /// Moves what has the path `old` to the path `new`, in one step. Symbolic links at the end are
-    /// not followed.
+    /// Renames the path `old` to `new`, atomically. Symbolic links at the end are not followed.
     ///
     /// # Errors
-    /// As [`Volume::open_path`] and [`OpenInode::rename`]; [`Error::Invalid`] for the root, "." and
-    /// ".."; [`Error::NotDirectory`] for a slash where no directory is moved.
+    /// As [`Volume::open_path`] and [`OpenInode::rename`]; [`Error::Invalid`] for the root, "."
+    /// and ".."; [`Error::NotDirectory`] for a slash at the end if the moved inode is not a
+    /// directory.
     pub fn rename(
         &self,
         old: impl AsRef<[u8]>,
@@ -276,21 +280,22 @@ impl Volume {
 struct Level {
     dir: OpenInode,
     name: Vec<u8>,
-    /// Some of its names, to be taken from the end.
+    /// Some of its names, to be removed from the end.
     names: Vec<Vec<u8>>,
-    /// Names taken since they were listed.
+    /// Number of names removed since they were listed.
     taken: usize,
-    /// A name that was listed and not found since then.
+    /// A name that was listed and not found afterwards.
     missing: Option<Vec<u8>>,
 }
 
 impl Level {
-    /// The directory of a name, which must call the one that holds it its parent.
+    /// Opens a directory by name; its ".." must be the directory that contains it.
     fn enter(parent: &OpenInode, name: Vec<u8>) -> Result<Self> {
         let dir = parent.lookup(&name)?;
         let is_dir = dir.0.inode.read().file_type == FileType::Directory;
         if is_dir && dir.lookup(b"..")?.ino() != parent.ino() {
-            // Another thread may have moved it since: then the name leads elsewhere, or nowhere.
+            // Another thread may have moved it since: the name then refers to another inode, or
+            // to none.
             return match parent.lookup(&name)?.ino() == dir.ino() {
                 true => Err(elsewhere(dir.ino())),
                 false => Err(Error::NotFound),
@@ -305,7 +310,7 @@ impl Level {
         })
     }
 
-    /// A name that is still there.
+    /// Returns a name that still has to be removed.
     fn next(&mut self) -> Result<Option<Vec<u8>>> {
         if self.names.is_empty() {
             self.list()?;
@@ -313,10 +318,10 @@ impl Level {
         Ok(self.names.pop())
     }
 
-    /// Lists names that are still there.
+    /// Lists names that still have to be removed.
     fn list(&mut self) -> Result<()> {
         let names = &mut self.names;
-        // From the start: all that were listed before are gone.
+        // From the start: all names listed before have been removed.
         self.dir.list(0, &mut |listed| {
             if !is_dots(listed.name) {
                 names.push(listed.name.to_vec());
@@ -335,7 +340,7 @@ impl Level {
     }
 }
 
-/// The error for a directory that has a name where it does not belong.
+/// The error for a directory that has a name in a directory that is not its parent.
 fn elsewhere(ino: Ino) -> Error {
     Error::Corrupt(Damage::Directory {
         ino,

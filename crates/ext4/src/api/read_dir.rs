@@ -1,4 +1,4 @@
-//! The names of a directory, one by one.
+//! Iteration over the entries of a directory.
 
 use std::vec;
 
@@ -6,15 +6,15 @@ use crate::api::open_inode::OpenInode;
 use crate::base::error::{Error, Result};
 use crate::dir::{self, DirEntry};
 
-/// Names that are listed at once.
+/// Number of names that are listed at once.
 const BATCH: usize = 256;
 
-/// The names of a directory, without "." and "..".
+/// An iterator over the entries of a directory, without "." and "..".
 ///
-/// Of a file system that is read they come in the order they are stored; a damaged block is one
-/// error, and the iterator goes on after it. Of one that is written they are listed bit by bit:
-/// names that exist all the time come once, whatever happens to others meanwhile, and it ends after
-/// an error.
+/// For a file system opened for reading, entries come in stored order; a damaged block is one
+/// error, and the iterator continues after it. For one opened for writing, entries are listed in
+/// batches: those that exist during the whole iteration come once, even if others change
+/// meanwhile, and the iterator ends after an error.
 #[derive(Debug)]
 pub struct ReadDir(Source);
 
@@ -62,9 +62,9 @@ impl Iterator for ReadDir {
 struct Listing {
     dir: OpenInode,
     batch: vec::IntoIter<DirEntry>,
-    /// What ended the last batch too early.
+    /// The error that ended the last batch early.
     failed: Option<Error>,
-    /// Where to go on; `None` at the end.
+    /// Where to continue; `None` at the end.
     cookie: Option<u64>,
 }
 
@@ -95,7 +95,7 @@ impl Listing {
             });
             batch.len() < BATCH
         });
-        // Names that were read before the damage are listed, too.
+        // Entries that were read before the damage are returned, too.
         self.failed = listed.err();
         self.cookie = last.filter(|_| batch.len() == BATCH && self.failed.is_none());
         self.batch = batch.into_iter();

@@ -1,6 +1,7 @@
-//! What the subsystems of an open file system have done, and what they hold now.
+//! Statistics of the subsystems of an open file system: counters, and what they hold now.
 //!
-//! Counters are read one after the other while others count: they need not agree with one another.
+//! The counters are read one by one while other threads update them: they need not be consistent
+//! with each other.
 
 pub use crate::base::memory::MemoryUse;
 pub use crate::base::policies::Designs;
@@ -13,12 +14,12 @@ pub use uext4_writeback::{DeviceStats, Stats as PageStats};
 
 use crate::journal::sbi::Sbi;
 
-/// The statistics of a file system. What only writing has is `None` where it was opened for
-/// reading.
+/// The statistics of a file system. Fields that only a mount for writing has are `None` if it was
+/// opened for reading.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Stats {
-    /// The design that each subsystem runs.
+    /// The policy that each subsystem uses.
     pub designs: Option<Designs>,
     /// Memory in use, and how often it was reclaimed.
     pub memory: MemoryUse,
@@ -28,17 +29,17 @@ pub struct Stats {
     pub journal: Option<JournalStats>,
     /// The block allocator: requests and searches.
     pub allocator: Option<AllocatorStats>,
-    /// Blocks that the allocator holds for files.
+    /// Blocks that the allocator has preallocated for files.
     pub preallocation: Option<PreallocationStats>,
     /// Attribute blocks that inodes share; `None` with `nombcache` too.
     pub xattr_blocks: Option<MbcacheStats>,
-    /// Attribute values in inodes of their own that others share; `None` with `nombcache` too.
+    /// Attribute values in separate inodes that other inodes share; `None` with `nombcache` too.
     pub xattr_values: Option<MbcacheStats>,
-    /// Known extents of files: lookups and the shrinker.
+    /// Cached extents of files: lookups and the shrinker.
     pub extent_status: Option<ExtentStatusStats>,
-    /// Pages of files, under the kernel's names (`nr_dirty`, `nr_writeback`, …).
+    /// The throttle's data about the device; its text is that of the kernel's `bdi` stats file.
     pub pages: Option<PageStats>,
-    /// What throttling knows of the device; its text is that of the kernel's `bdi` stats file.
+    /// The throttle's estimates of the device; its text is that of the kernel's `bdi` stats file.
     pub device: Option<DeviceStats>,
 }
 

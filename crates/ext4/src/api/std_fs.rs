@@ -1,4 +1,4 @@
-//! The calls of `std::fs`, by path, of file systems that are read and of those that are written.
+//! The calls of `std::fs`, by path, for file systems opened for reading or for writing.
 
 use std::io::{Read, Write};
 
@@ -15,10 +15,10 @@ use crate::file::setattr::SetAttributes;
 use crate::inode::Inode;
 use crate::names::create::Creation;
 
-/// Bytes of the largest file that `read` takes into memory: the size of a sparse file costs
-/// nothing.
+/// Size of the largest file that `read` loads into memory: a sparse file can have any size at no
+/// cost.
 const READ_MAX: u64 = 1 << 30;
-/// Bytes of memory that `read` takes at once, by the size alone.
+/// Maximum number of bytes that `read` allocates at once because of the size alone.
 const PREALLOCATED_MAX: u64 = 1 << 20;
 
 /// Reads a file of `size` bytes.
@@ -26,9 +26,9 @@ fn read_whole(file: impl Read, size: u64) -> Result<Vec<u8>> {
     if size > READ_MAX {
         return Err(Error::FileTooBig);
     }
-    // One byte more: the read that finds the end needs no more memory.
+    // One more byte: the read that finds the end needs no additional memory.
     let mut data = Vec::with_capacity(size.min(PREALLOCATED_MAX) as usize + 1);
-    // A writer may let it grow meanwhile.
+    // A writer may extend the file meanwhile.
     let read = file.take(READ_MAX + 1).read_to_end(&mut data);
     read.map_err(Error::from_io)?;
     match data.len() as u64 > READ_MAX {
@@ -37,7 +37,8 @@ fn read_whole(file: impl Read, size: u64) -> Result<Vec<u8>> {
     }
 }
 
-/// As in `std::fs`. Paths begin at the root, with a slash or without; symbolic links are followed.
+/// As in `std::fs`. Paths begin at the root, with or without a leading slash; symbolic links are
+/// followed.
 impl Image {
     /// Opens a file.
     ///
@@ -53,7 +54,7 @@ impl Image {
     /// As [`Image::open_file`] and [`Image::read_at`]; [`Error::FileTooBig`].
     pub fn read(&self, path: impl AsRef<[u8]>) -> Result<Vec<u8>> {
         match self.in_use() {
-            // In use to the end: its number is given to no other file meanwhile.
+            // The file is in use to the end, so its number is not reused meanwhile.
             Some(in_use) => {
                 let file = File::new(in_use.resolve(path.as_ref(), FollowLast::Yes)?)?;
                 let size = file.size();
@@ -75,10 +76,10 @@ impl Image {
         self.resolve(path.as_ref(), FollowLast::Yes)
     }
 
-    /// Whether there is something of this path; false for a symbolic link that leads nowhere.
+    /// Whether the path exists; false for a dangling symbolic link.
     ///
     /// # Errors
-    /// As [`Image::resolve`], but for what says that there is nothing.
+    /// As [`Image::resolve`], except those that mean that the path does not exist.
     pub fn exists(&self, path: impl AsRef<[u8]>) -> Result<bool> {
         match self.metadata(path) {
             Ok(_) => Ok(true),
@@ -87,7 +88,7 @@ impl Image {
         }
     }
 
-    /// What has this path and all below it. Links below it are not followed.
+    /// Walks the inode with this path and everything below it. Links below it are not followed.
     ///
     /// # Errors
     /// As [`Image::resolve`].
@@ -98,7 +99,8 @@ impl Image {
     }
 }
 
-/// As in `std::fs`. Paths begin at the root, with a slash or without; symbolic links are followed.
+/// As in `std::fs`. Paths begin at the root, with or without a leading slash; symbolic links are
+/// followed.
 impl Volume {
     fn find(&self, path: impl AsRef<[u8]>) -> Result<OpenInode> {
         self.open_path(path.as_ref(), FollowLast::Yes)
@@ -112,8 +114,8 @@ impl Volume {
         File::new(self.find(path)?)
     }
 
-    /// Opens a file for reading and writing, empty: one that exists is truncated, otherwise it is
-    /// created, with mode 0644 and of root. [`Volume::create`] makes it of others.
+    /// Opens a file for reading and writing, empty: an existing one is truncated, otherwise it is
+    /// created with mode 0644 and owned by root. [`Volume::create`] sets other attributes.
     ///
     /// # Errors
     /// As [`Volume::create`], [`Volume::open_file`] and [`OpenInode::set_attributes`].
@@ -140,8 +142,8 @@ impl Volume {
         Dir::new(self.find(path)?)
     }
 
-    /// Writes a file that has these contents alone, as [`Volume::create_file`] opens it. Durable
-    /// after [`Volume::sync`], or with the next commit.
+    /// Writes `data` as the only contents of a file, which is opened like
+    /// [`Volume::create_file`]. Durable after [`Volume::sync`], or with the next commit.
     ///
     /// # Errors
     /// As [`Volume::create_file`] and [`OpenInode::write_at`].

@@ -1,7 +1,7 @@
 //! Options that few users need, grouped by the subsystem they belong to.
 //!
-//! They are fields of [`OpenOptions`](crate::OpenOptions), whose `option` sets each of them by
-//! its name, as `mount -o` does. The defaults are right unless a measurement says otherwise.
+//! They are fields of [`OpenOptions`](crate::OpenOptions); its `option` method sets each of them
+//! by name, as `mount -o` does. The defaults are right unless a measurement shows otherwise.
 
 pub use crate::base::policies::{Designs, Policies};
 pub use crate::journal::mount_limits::{MountLimits, OnDamage};

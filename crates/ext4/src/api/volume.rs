@@ -1,4 +1,4 @@
-//! A file system that is written: every method is one call into the module that does the work.
+//! A file system opened for writing: every method is one call into the module that does the work.
 
 use std::fmt::Display;
 use std::ops::{Deref, Range};
@@ -25,18 +25,18 @@ use crate::mount::leave::Users;
 use crate::mount::open_options::{Background, OpenOptions};
 use crate::mount::super_;
 
-/// A file system opened for reading and writing; it gives all that an [`Image`] does too. Clones
-/// share all state and may be used by many threads; each clone reports data lost in writing back
-/// once ([`Volume::sync`]).
+/// A file system opened for reading and writing; it also provides everything that an [`Image`]
+/// does. Clones share all state and may be used by many threads; each clone reports lost
+/// write-back data once ([`Volume::sync`]).
 ///
-/// The last clone closes the file system if [`Volume::close`] was not called; while an [`Image`]
-/// of it is still in use, it stays marked as in use until that is dropped, too.
+/// Dropping the last clone closes the file system if [`Volume::close`] was not called; while an
+/// [`Image`] of it exists, it stays marked as in use until that is dropped, too.
 #[derive(Debug)]
 pub struct Volume {
     image: Image,
-    /// The caller that its operations are for.
+    /// The caller on whose behalf it operates.
     caller: Caller,
-    /// Losses of data that this clone has reported.
+    /// The lost data that this clone has reported.
     seen: AtomicU64,
     /// Closes the file system when the last clone is dropped.
     users: Arc<Users>,
@@ -66,16 +66,16 @@ impl Volume {
     /// commits included, files whose deletion was interrupted are deleted, and the file system is
     /// marked as in use until [`Volume::close`].
     ///
-    /// Until then the device is claimed: the same image is not opened for writing twice, neither by
-    /// this process nor by another one. Threads commit every 5 seconds and write old data back by
-    /// themselves, unless [`OpenOptions::background`] says otherwise.
+    /// Until then the device is claimed: neither this process nor another one can open the same
+    /// image for writing. Threads commit every 5 seconds and write back old data, unless
+    /// [`OpenOptions::background`] specifies otherwise.
     ///
     /// # Errors
     /// As [`Image::open`]; [`crate::Error::Device`] if the device is in use;
     /// [`crate::Error::Unsupported`] naming the features that cannot be written, or for fast
-    /// commits that take more than one transaction; [`crate::Error::NoSpace`] if there is none for
-    /// the maps and directories that these need; [`crate::Error::ReadOnly`] for a device that takes
-    /// no writes.
+    /// commits that need more than one transaction; [`crate::Error::NoSpace`] if there is no
+    /// space for the maps and directories that these need; [`crate::Error::ReadOnly`] for a
+    /// device that cannot be written.
     pub fn open(
         device: Arc<dyn BlockDevice>,
         clock: Arc<dyn Clock>,
@@ -106,15 +106,15 @@ impl Volume {
         &self.image
     }
 
-    /// What writing adds to the mounted state.
+    /// The additional state of a mount for writing.
     fn rw(&self) -> &Rw {
         // OK to unwrap: it was opened for writing, which is never undone.
         self.sbi.rw().unwrap()
     }
 
-    /// This file system for `caller`: what is done by it, and by inodes opened by it, is on behalf
-    /// of this caller, who may be refused the blocks reserved for the superuser. [`Volume::open`]
-    /// returns that of the superuser.
+    /// This file system for `caller`: its operations, and those of inodes opened through it, act
+    /// on behalf of this caller, to whom the blocks reserved for root may be refused.
+    /// [`Volume::open`] returns the file system for root.
     #[must_use]
     pub fn as_caller(&self, caller: Caller) -> Self {
         Self {
@@ -123,11 +123,11 @@ impl Volume {
         }
     }
 
-    /// One more user of an inode.
+    /// Opens an inode by number; this adds a user.
     ///
     /// # Errors
-    /// [`crate::Error::NotFound`] if there is none, or it is being deleted or was; damage, device
-    /// errors.
+    /// [`crate::Error::NotFound`] if there is no such inode, or if it is being deleted or was;
+    /// damage, device errors.
     pub fn open_inode(&self, ino: Ino) -> Result<OpenInode> {
         self.in_use().open(ino)
     }
@@ -147,17 +147,18 @@ impl Volume {
         self.open_inode(Ino::ROOT)
     }
 
-    /// Makes everything durable that was done so far.
+    /// Makes all previous changes durable.
     ///
     /// # Errors
-    /// Errors of writing data; else, that data of some file were given up since this clone reported
-    /// that last, after writing them had failed too often. Errors of the commit, device errors.
+    /// Errors of writing data; otherwise, an error if data of a file was given up, after too many
+    /// write errors, since this clone last reported such a loss. Errors of the commit, device
+    /// errors.
     pub fn sync(&self) -> Result<()> {
         super_::sync(&self.sbi, &self.seen)
     }
 
-    /// Makes everything durable and leaves nothing in the journal: every block is at its final
-    /// place.
+    /// Makes everything durable and empties the journal: every block is written to its final
+    /// location.
     ///
     /// # Errors
     /// As [`Volume::sync`].
@@ -169,8 +170,8 @@ impl Volume {
     /// stay usable, but nothing should be changed any more.
     ///
     /// # Errors
-    /// As [`Volume::sync`]. Where data were lost that is noted in the superblock, so that e2fsck
-    /// checks the file system; after other errors it is as if it had not been closed.
+    /// As [`Volume::sync`]. If data was lost, that is recorded in the superblock, so that e2fsck
+    /// checks the file system; after other errors the state is as if it had not been closed.
     pub fn close(&self) -> Result<()> {
         in_use::close(&self.sbi, &self.seen)
     }
@@ -180,37 +181,38 @@ impl Volume {
         self.rw().orphans.len()
     }
 
-    /// Ends all writing as after an error, without making anything durable first: as
-    /// `EXT4_IOC_SHUTDOWN` for the reason "it was shut down". Later changes fail with
-    /// [`crate::Error::Aborted`], which gives the reason.
+    /// Ends all writing as after an error, without making anything durable first: like
+    /// `EXT4_IOC_SHUTDOWN`, which has the reason "it was shut down". Later changes fail with
+    /// [`crate::Error::Aborted`], which contains the reason.
     pub fn abort(&self, reason: &dyn Display) {
         self.rw().journal.abort(reason);
     }
 
-    /// Has `hook` called with the reason when an error ends all writing, so that it can be logged.
-    /// It may be called with locks held: it must not use the file system. Only the first hook
-    /// counts.
+    /// Sets a hook that is called with the reason when an error ends all writing, so that it can
+    /// be logged. It may be called with locks held: it must not use the file system. Only the
+    /// first hook is used.
     pub fn on_abort(&self, hook: impl Fn(&str) + Send + Sync + 'static) {
         self.rw().journal.on_abort(hook);
     }
 
-    /// Which times of access are noted from now on; at first those relative to changes.
+    /// Sets which reads update the access time from now on; initially `relatime`.
     pub fn note_access(&self, times: AccessTimes) {
         self.rw().note_access(times);
     }
 
-    /// Starts the threads that do what [`Volume::tick`] does, until [`Volume::close`]; nothing if
-    /// they run. [`Volume::open`] does this already, unless [`OpenOptions::background`] says
-    /// otherwise: for programs that fork between opening and using a file system.
+    /// Starts the threads that do the work of [`Volume::tick`], until [`Volume::close`]; does
+    /// nothing if they run. [`Volume::open`] does this already, unless
+    /// [`OpenOptions::background`] specifies otherwise: for programs that fork between opening
+    /// and using a file system.
     ///
     /// # Errors
-    /// [`crate::Error::NoThreads`] if the system can start no thread.
+    /// [`crate::Error::NoThreads`] if the system cannot start a thread.
     pub fn start_background(&self) -> Result<()> {
         background::start_background(&self.sbi)
     }
 
-    /// Does what is due now: commits changes that are old enough, checkpoints a journal that fills,
-    /// writes old dirty pages. To be called every second or so where no threads run
+    /// Does the work that is due now: commits changes that are old enough, checkpoints a journal
+    /// that fills up, writes old dirty pages. To be called about every second if no threads run
     /// ([`Background::None`]).
     ///
     /// # Errors
@@ -219,9 +221,9 @@ impl Volume {
         super_::tick(&self.sbi)
     }
 
-    /// Discards all free runs of at least `min_len` bytes in `range`, in bytes, as FITRIM does, and
-    /// returns the bytes discarded. Left out are blocks freed since the last commit and those
-    /// preallocated for files.
+    /// Discards all free runs of at least `min_len` bytes in `range`, in bytes, as FITRIM does,
+    /// and returns the number of bytes discarded. Blocks freed since the last commit and those
+    /// preallocated for files are skipped.
     ///
     /// # Errors
     /// [`crate::Error::Invalid`] for a range that begins past the end, or a length of more than a
@@ -230,25 +232,27 @@ impl Volume {
         fitrim::trim(&self.sbi, range, min_len)
     }
 
-    /// Changes a tunable of writeback by the kernel's name (`dirty_ratio`, `dirty_bytes`, …) from
+    /// Changes a writeback tunable by the kernel's name (`dirty_ratio`, `dirty_bytes`, …) from
     /// now on, for all file systems that share limits
-    /// ([`crate::tuning::WritebackOptions::limits`]). What belongs to the device
-    /// ([`OpenOptions`](crate::OpenOptions) sets it) does not change.
+    /// ([`crate::tuning::WritebackOptions::limits`]). Settings of the device
+    /// ([`OpenOptions`](crate::OpenOptions) sets them) do not change.
     ///
     /// # Errors
-    /// [`crate::Error::Option`] for an unknown name, and for a value out of range, which it names.
+    /// [`crate::Error::Option`] for an unknown name, or for a value out of range; it contains the
+    /// range.
     pub fn set_tunable(&self, name: &str, value: &str) -> Result<()> {
         Ok(self.rw().pages.set_tunable(name, value)?)
     }
 
-    /// Calls off all writers that wait for the device: they get [`crate::Error::Interrupted`], or
-    /// have written less than they wanted. Does not wait for them.
+    /// Cancels all writers that wait for the device: they get [`crate::Error::Interrupted`], or a
+    /// short write. Does not wait for them.
     pub fn cancel_writers(&self) {
         self.rw().pages.cancel_writers();
     }
 
-    /// Sets the limits of a user, group or project, durable with the next commit. The grace of soft
-    /// limits that are exceeded already begins now. Those of id 0 are stored and refuse nothing.
+    /// Sets the limits of a user, group or project, durable with the next commit. The grace
+    /// period of soft limits that are already exceeded begins now. Limits of id 0 are stored and
+    /// not enforced.
     ///
     /// # Errors
     /// As [`Image::quota`], [`crate::Error::NoSpace`].
@@ -256,11 +260,11 @@ impl Volume {
         quota_change::set_limits(&self.sbi, kind, id, limits)
     }
 
-    /// Changes the label, up to the first zero byte of `text`: in the superblock with the
-    /// transaction that runs, and in its backups.
+    /// Changes the label, up to the first zero byte of `text`: in the superblock with the running
+    /// transaction, and in its backups.
     ///
     /// # Errors
-    /// [`crate::Error::Invalid`] for one of more than 16 bytes; errors of the journal.
+    /// [`crate::Error::Invalid`] for a label of more than 16 bytes; errors of the journal.
     pub fn set_label(&self, text: &[u8]) -> Result<()> {
         label::set_label(&self.sbi, text)
     }

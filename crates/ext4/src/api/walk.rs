@@ -1,4 +1,4 @@
-//! All files below a directory, one after the other.
+//! Recursive iteration over all files below a directory.
 
 use rustc_hash::FxHashSet;
 use uext4_ondisk::inode::FileType;
@@ -11,18 +11,18 @@ use crate::dir::DirEntry;
 use crate::dir::namei::check_name;
 use crate::inode::Inode;
 
-/// Directories inside each other, at most.
+/// Maximum depth of nested directories.
 const DEPTH_MAX: usize = 16_384;
-/// Bytes of a path, at most.
+/// Maximum length of a path in bytes.
 const PATH_MAX: usize = 1 << 16;
 
-/// A file, directory or anything else that a walk comes to.
+/// A file, directory or other inode that a walk visits.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct WalkEntry {
-    /// Its path, which begins with the one that the walk was given.
+    /// Its path, which begins with the path that the walk was started with.
     pub path: Vec<u8>,
-    /// Its inode as it was then.
+    /// The inode as it was when visited.
     pub inode: Inode,
 }
 
@@ -30,28 +30,28 @@ pub struct WalkEntry {
 struct Level {
     dir: Inode,
     names: ReadDir,
-    /// Bytes of its path.
+    /// Length of its path in bytes.
     path_len: usize,
 }
 
-/// A directory and all below it: each directory before what is in it, otherwise in the order that
-/// the file system lists names. Symbolic links are not followed. After an error it goes on with
-/// what else there is.
+/// A directory and everything below it: each directory before its contents, otherwise in the
+/// order in which the file system lists entries. Symbolic links are not followed. After an error
+/// the walk continues with the next entry.
 ///
-/// It ends on any image: a directory is entered once, and one that is met again (a circle, or a
-/// second name) is damage, as is a name that no path can hold, more than 16,384 directories inside
-/// each other, a path of more than 64 KiB, and directories that are together larger than the file
-/// system.
+/// It ends on any image: a directory is entered once, and one that is reached again (a cycle, or
+/// a second name) is damage, as is a name that no path can contain, more than 16,384 nested
+/// directories, a path of more than 64 KiB, and directories that are together larger than the
+/// file system.
 #[derive(Debug)]
 pub struct Walk {
     image: Image,
     levels: Vec<Level>,
     path: Vec<u8>,
-    /// By number and generation.
+    /// Directories by inode number and generation.
     entered: FxHashSet<(Ino, u32)>,
-    /// Bytes of the directories that were entered.
+    /// Total size in bytes of the directories entered.
     bytes: u64,
-    /// What comes before anything else.
+    /// The start of the walk, which is returned first.
     top: Option<Inode>,
 }
 
@@ -67,7 +67,7 @@ impl Walk {
         }
     }
 
-    /// Comes to an inode: what is in it is next if it is a directory.
+    /// Visits an inode: if it is a directory, its contents are next.
     fn enter(&mut self, inode: &Inode) -> Result<()> {
         if inode.file_type != FileType::Directory {
             return Ok(());
@@ -82,7 +82,7 @@ impl Walk {
             return Err(bad("it lies too deep"));
         }
         if !self.entered.insert((inode.ino, inode.generation)) {
-            // It may have been moved to where the walk comes to it again.
+            // It may have been moved to a place that the walk reaches again.
             let is_above = self.levels.iter().any(|level| level.dir.ino == inode.ino);
             return match is_above || self.image.in_use().is_none() {
                 true => Err(bad("it has a second name, or lies in itself")),

@@ -1,4 +1,4 @@
-//! What the creator is notified: kinds of inodes, their attributes, where contents come from.
+//! Parameters of the creator: kinds of inodes, their attributes, and the source of file data.
 
 use std::io;
 
@@ -10,12 +10,13 @@ use uext4_ondisk::inode::{
 use crate::base::error::{Error, Result};
 use crate::inode::attr;
 
-/// How to create. `CreatorOptions::default()` is right unless there is a reason.
+/// Options of the creator. The defaults are right unless there is a reason to change them.
 #[derive(Clone, Debug)]
 pub struct CreatorOptions {
-    /// Bytes of metadata held in memory before some of it is written, roughly.
+    /// Approximate amount of metadata in bytes that is cached in memory before some of it is
+    /// written.
     pub memory_max: usize,
-    /// Bytes of file data gathered for one write, at least 64 KiB.
+    /// Number of bytes of file data collected for one write, at least 64 KiB.
     pub buffer_len: usize,
 }
 
@@ -29,14 +30,14 @@ impl Default for CreatorOptions {
     }
 }
 
-/// What is to be created.
+/// The kind of inode to create.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NewInode<'a> {
     /// A regular file, empty until [`super::Creator::write_file`].
     File,
     /// A directory.
     Directory,
-    /// A symbolic link to this target.
+    /// A symbolic link with this target.
     Symlink(&'a [u8]),
     /// A character device.
     CharDevice(DeviceNumber),
@@ -63,7 +64,7 @@ impl NewInode<'_> {
     }
 }
 
-/// What an inode has in addition to its type and contents.
+/// The attributes of an inode in addition to its type and contents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attributes {
     /// Permissions, 0 to 0o7777; other bits are ignored.
@@ -72,30 +73,31 @@ pub struct Attributes {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Last access. Times are clamped to what the inode can hold.
+    /// Last access. Times are clamped to the range that the inode can store.
     pub atime: Timestamp,
     /// Last change of the data.
     pub mtime: Timestamp,
     /// Last change of the inode.
     pub ctime: Timestamp,
-    /// Creation; dropped where the inode has no room for it.
+    /// Creation; dropped if the inode has no space for it.
     pub crtime: Timestamp,
-    /// Extended attributes, full names and values; ACLs in the form of the system calls. Any order.
+    /// Extended attributes, full names and values; ACLs in the form of the system calls. In any
+    /// order.
     pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Flags as chattr sets them. Those that describe how the inode is stored are ignored, and so
-    /// are those the kernel would not let an inode of its type have.
+    /// Flags as chattr sets them. Flags that describe how the inode is stored are ignored, and so
+    /// are those that the kernel does not allow for its type.
     pub flags: InodeFlags,
-    /// Project id; anything but 0 needs an inode larger than 128 bytes.
+    /// Project id; any value except 0 needs an inode larger than 128 bytes.
     pub projid: u32,
 }
 
-/// Where the contents of a file come from.
+/// The source of a file's data.
 pub trait FileContent {
-    /// Fills `buf` with the bytes of the file from `offset` on. Called for ascending, not
-    /// overlapping parts of the ranges that were declared to hold data.
+    /// Fills `buf` with the bytes of the file from `offset` on. Called for ascending parts, which
+    /// do not overlap, of the ranges that were declared to hold data.
     ///
     /// # Errors
-    /// Whatever keeps the bytes from being read, a source that ends too early included.
+    /// Any error of reading the bytes, including a source that ends too early.
     fn read_exact_at(&mut self, offset: u64, buf: &mut [u8]) -> io::Result<()>;
 }
 
@@ -108,12 +110,12 @@ impl FileContent for &[u8] {
     }
 }
 
-/// Flags that say nothing of how an inode is stored.
+/// Flags that do not describe how an inode is stored.
 const SETTABLE: InodeFlags = attr::MODIFIABLE
     .difference(InodeFlags::EXTENTS)
     .union(InodeFlags::NOCOMPR);
 
-/// Stores the attributes in the fields of an inode; extended ones are left out.
+/// Stores the attributes in the fields of an inode, except extended attributes.
 pub(super) fn store(
     raw: &mut RawInode,
     file_type: FileType,

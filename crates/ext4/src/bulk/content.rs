@@ -1,4 +1,5 @@
-//! File contents: blocks taken in long runs, data read into the stage, the map built at the end.
+//! File data: allocates blocks in long runs, reads data into the stage, builds the map at the
+//! end.
 
 use std::ops::Range;
 
@@ -19,29 +20,29 @@ use crate::base::invalid::Invalid;
 use crate::journal::sbi::Sbi;
 use crate::map::file_blocks::size_countable;
 
-/// Largest size that needs no `large_file`.
+/// Largest size that does not need `large_file`.
 const SMALL_FILE_MAX: u64 = (1 << 31) - 1;
-/// 512-byte units that `i_blocks` counts with `huge_file`.
+/// Maximum number of 512-byte units that `i_blocks` can count with `huge_file`.
 const SECTORS_MAX: u64 = (1 << 48) - 1;
 
-/// Lists that are needed for every file, stored so that no file allocates them.
+/// Lists that every file needs, reused so that they are not allocated for each file.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
     ranges: Vec<(Lblk, u32)>,
     runs: Vec<Run>,
     meta: Vec<Run>,
-    /// Of the inode mapped last.
+    /// The extents of the inode that was mapped last.
     pub(super) extents: Vec<Extent>,
 }
 
 impl Creator {
-    /// Writes the contents of a regular file that has none yet.
+    /// Writes the data of a regular file that has none yet.
     ///
-    /// `data` are the ranges of bytes, ascending and disjoint, that hold data; the rest up to
-    /// `size` is holes, as far as whole blocks go.
+    /// `data` lists the ranges of bytes that hold data, ascending and disjoint; the rest up to
+    /// `size` becomes holes where it covers whole blocks.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for ranges that are not so or an inode that is no empty file,
+    /// [`Error::Invalid`] for ranges that violate this or an inode that is not an empty file,
     /// [`Error::FileTooBig`], [`Error::NoSpace`], [`Error::Content`] from the source, device
     /// errors.
     pub fn write_file(
@@ -65,7 +66,7 @@ impl Creator {
         result
     }
 
-    /// Whether such a file can be; the blocks that hold its data.
+    /// Checks that such a file is possible, and computes the blocks that hold its data.
     fn check_contents(
         &self,
         size: u64,
@@ -120,8 +121,8 @@ impl Creator {
         Ok(())
     }
 
-    /// Takes blocks for `ranges` of a new inode and stores the map and the space taken in `raw`;
-    /// the extents are in the scratch lists then.
+    /// Allocates blocks for `ranges` of a new inode, and stores the map and the space used in
+    /// `raw`; the extents are then in the scratch lists.
     pub(super) fn map_new(
         &mut self,
         raw: &mut RawInode,
@@ -143,7 +144,7 @@ impl Creator {
             if needed > free {
                 return Err(Error::NoSpace { needed, free });
             }
-            // The numbers first: they are read first.
+            // The tables first: they are read first.
             self.scratch.meta.clear();
             self.space
                 .take(&self.sbi, &self.groups, meta, &mut self.scratch.meta)?;
@@ -157,7 +158,8 @@ impl Creator {
         add_sectors(raw, self.sbi.geometry(), (data + tree) * per_block)
     }
 
-    /// Builds the extent tree of the extents in the scratch list; returns its blocks.
+    /// Builds the extent tree for the extents in the scratch list; returns the number of its
+    /// blocks.
     fn map_extents(&mut self, raw: &mut RawInode, ino: Ino) -> Result<u64> {
         let tree = ExtentTree::new(self.sbi.geometry().block_size, self.inode_seed(ino));
         let (space, sbi, groups) = (&mut self.space, &self.sbi, &self.groups);
@@ -170,7 +172,7 @@ impl Creator {
         })
     }
 
-    /// Builds the block map of the extents in the scratch list; its tables go to the blocks there.
+    /// Builds the block map for the extents in the scratch list; its tables use the blocks there.
     fn map_numbers(&self) -> Result<[u8; I_BLOCK_LEN]> {
         let blocks = |run: &Run| (run.start.0..run.start.0 + u64::from(run.len)).map(Pblk);
         let mut tables = TakenTables {
@@ -185,7 +187,7 @@ impl Creator {
         Ok(map.finish(&mut tables))
     }
 
-    /// Seed of the checksums of what belongs to an inode; new ones are of generation 0.
+    /// Seed for checksums of structures that belong to an inode; new inodes have generation 0.
     pub(super) fn inode_seed(&self, ino: Ino) -> Option<CsumSeed> {
         self.sbi.geometry().csum_seed.map(|seed| seed.inode(ino, 0))
     }
@@ -199,7 +201,7 @@ impl Creator {
     }
 }
 
-/// Tables in blocks that were taken before.
+/// Tables in blocks that were allocated before.
 struct TakenTables<'a, I> {
     sbi: &'a Sbi,
     spare: I,
@@ -218,7 +220,8 @@ impl<I: Iterator<Item = Pblk>> Tables for TakenTables<'_, I> {
     }
 }
 
-/// Tables of a file without extents whose data is in these blocks; `None` if it is too large.
+/// Number of tables of a file without extents whose data is in these blocks; `None` if it is too
+/// large.
 pub(super) fn tables_of(block_size: BlockSize, ranges: &[(Lblk, u32)]) -> Option<u64> {
     let range = |&(start, len): &(Lblk, u32)| {
         let start = u64::from(start.0);
@@ -227,7 +230,7 @@ pub(super) fn tables_of(block_size: BlockSize, ranges: &[(Lblk, u32)]) -> Option
     block_map::tables(block_size, ranges.iter().map(range))
 }
 
-/// The blocks that hold `data`, joined where they touch.
+/// Computes the blocks that hold `data`; adjacent ones are joined.
 pub(super) fn block_ranges(
     block_size: BlockSize,
     size: u64,
@@ -248,7 +251,7 @@ pub(super) fn block_ranges(
         if range.is_empty() {
             continue;
         }
-        // Both fit 32 bits, for the size does.
+        // Both fit 32 bits, because the size does.
         let first = (range.start >> block_size.log2()) as u32;
         let past = block_size.blocks_for(range.end) as u32;
         match ranges.last_mut() {
@@ -259,7 +262,7 @@ pub(super) fn block_ranges(
     Ok(())
 }
 
-/// Lays logical ranges over physical runs of the same number of blocks.
+/// Maps logical ranges to physical runs of the same number of blocks.
 fn to_extents(ranges: &[(Lblk, u32)], runs: &[Run], extents: &mut Vec<Extent>) {
     extents.clear();
     let mut runs = runs.iter();
@@ -290,7 +293,7 @@ fn to_extents(ranges: &[(Lblk, u32)], runs: &[Run], extents: &mut Vec<Extent>) {
     }
 }
 
-/// Reads the data of all extents into the stage; what of a block is no data becomes zeroes.
+/// Reads the data of all extents into the stage; parts of blocks without data are zeroed.
 fn copy(
     stage: &mut Stage,
     block_size: BlockSize,
@@ -310,7 +313,7 @@ fn copy(
             (offset, place, left) = (offset + len, place + len, left - len);
             let mut at = offset - len;
             while !room.is_empty() {
-                // Zeroes up to the next range, then what is left of it.
+                // Zeroes up to the next range, then the rest of that range.
                 let (gap, fill) = match &range {
                     Some(r) => (r.start.saturating_sub(at), r.end - r.start.max(at)),
                     None => (u64::MAX, 0),
@@ -338,15 +341,15 @@ fn clip(len: u64, max: usize) -> usize {
     usize::try_from(len).map_or(max, |len| len.min(max))
 }
 
-/// 512-byte units that an inode without `HUGE_FILE` takes.
+/// Space of an inode without `HUGE_FILE`, in 512-byte units.
 pub(super) fn sectors(raw: &RawInode) -> u64 {
     u64::from(raw.i_blocks_high.get()) << 32 | u64::from(raw.i_blocks_lo.get())
 }
 
-/// Adds 512-byte units to what an inode takes, in the form the file system has for that.
+/// Adds 512-byte units to the space of an inode, in the form that the file system uses.
 pub(super) fn add_sectors(raw: &mut RawInode, geometry: &Geometry, more: u64) -> Result<()> {
     let huge = geometry.features.ro_compat.contains(RoCompat::HUGE_FILE);
-    // The largest file there can be takes 2^39 units and a little: no need to count in blocks.
+    // The largest possible file needs slightly more than 2^39 units: no need to count in blocks.
     let max = if huge { SECTORS_MAX } else { u32::MAX.into() };
     let total = sectors(raw).checked_add(more).filter(|&total| total <= max);
     let total = total.ok_or(Error::FileTooBig)?;

@@ -1,4 +1,5 @@
-//! Directories while they are being filled: names in memory, in the order they came.
+//! Directories while they are being filled: names in memory, in the order in which they were
+//! added.
 
 use std::collections::HashMap;
 
@@ -10,7 +11,7 @@ use uext4_ondisk::{GroupNr, Ino};
 use crate::alloc::ialloc::Parent;
 use crate::base::error::{Error, Result};
 
-/// A name, by its place in the bytes of all names of the directory.
+/// An entry; its name is stored by its position in the bytes of all names of the directory.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     ino: Ino,
@@ -24,13 +25,13 @@ struct Entry {
 pub(super) struct Directory {
     pub(super) ino: Ino,
     pub(super) parent: Ino,
-    /// Directories in it, not counting "." and "..".
+    /// Number of directories in it, not counting "." and "..".
     pub(super) subdirs: u32,
-    /// Blocks it has on the device already, to be given back when it is laid out anew.
+    /// Blocks that it already has on the device, to be freed when it is laid out again.
     pub(super) old_blocks: Vec<Run>,
     /// Whether it has to be laid out.
     pub(super) changed: bool,
-    /// Where new inodes in it go.
+    /// Where new inodes in it are allocated.
     pub(super) place: Parent,
     entries: Vec<Entry>,
     names: Vec<u8>,
@@ -80,7 +81,7 @@ impl Directory {
         }
     }
 
-    /// What a name stands for; looks through all of them.
+    /// Looks up a name by linear search.
     pub(super) fn find(&self, name: &[u8]) -> Option<Ino> {
         let all = 0..self.entries.len() as u32;
         all.map(|i| self.name(i))
@@ -88,18 +89,18 @@ impl Directory {
             .map(|n| n.ino)
     }
 
-    /// How its names are packed.
+    /// Calculates how its names are packed.
     pub(super) fn plan(&self, shape: &DirShape) -> Result<Plan> {
         Ok(shape.plan(self.entries.len() as u32, |i| self.name(i).name)?)
     }
 }
 
-/// All directories, in the order in which they were made.
+/// All directories, in the order in which they were created.
 #[derive(Debug, Default)]
 pub(super) struct Directories {
     list: Vec<Directory>,
     index: HashMap<Ino, usize>,
-    /// The one asked for last, and its place.
+    /// The directory that was looked up last, and its index.
     last: Option<(Ino, usize)>,
 }
 

@@ -1,4 +1,5 @@
-//! The end: directories are laid out, counts and checksums stored, the superblock written last.
+//! Finishes the file system: lays out directories, stores counts and checksums, and writes the
+//! superblock last.
 
 use uext4_mballoc::Run;
 use uext4_ondisk::features::RoCompat;
@@ -18,7 +19,7 @@ use crate::dir::read_dir;
 use crate::inode::{Inode, LINKS_MAX, iget};
 use crate::map::MapCursor;
 
-/// What is in the file system when it is finished.
+/// Counts of the finished file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Summary {
     /// Inodes of the file system.
@@ -32,13 +33,13 @@ pub struct Summary {
 }
 
 impl Creator {
-    /// Lays out the directories, writes all that waits, and makes the file system valid.
+    /// Lays out the directories, writes all pending data, and makes the file system valid.
     ///
     /// # Errors
     /// [`Error::Exists`] if two names in a directory are equal, [`Error::FileTooBig`] for a
-    /// directory that cannot hold its names, [`Error::TooManyLinks`] for more than 64,998
-    /// directories in one without `dir_nlink`, [`Error::NoSpace`], device errors. The file system
-    /// stays invalid then.
+    /// directory that cannot contain its names, [`Error::TooManyLinks`] for more than 64,998
+    /// subdirectories of a directory without `dir_nlink`, [`Error::NoSpace`], device errors. The
+    /// file system then stays invalid.
     pub fn finish(mut self) -> Result<Summary> {
         self.begin()?;
         self.stage.flush()?;
@@ -60,7 +61,8 @@ impl Creator {
         let plan = directory.plan(&self.dir_shape)?;
         let ino = directory.ino;
         let mut mapped = RawInode::zeroed();
-        // Where it was, if it fits there: the root's block would stay free among what is used.
+        // At its old location if it fits there: otherwise the root's block would stay free among
+        // used ones.
         let old = directory.old_blocks.first();
         let old = old.filter(|run| run.len >= plan.blocks());
         let ahead = old.map(|run| self.space.move_to(run.start));
@@ -89,7 +91,7 @@ impl Creator {
         self.update_directory(directory, &plan, &mapped)
     }
 
-    /// Stores size, map, links and flags of a directory that was laid out.
+    /// Stores size, map, link count and flags of a directory that was laid out.
     fn update_directory(
         &mut self,
         directory: &Directory,
@@ -118,7 +120,7 @@ impl Creator {
             raw.i_size_lo = (size as u32).into();
             raw.i_size_high = ((size >> 32) as u32).into();
             raw.i_block = mapped.i_block;
-            // What attributes take stays; what mkfs gave it is given back.
+            // The space of attributes stays; the blocks that mkfs allocated were freed.
             let rest = sectors(raw).saturating_sub(old * per_block);
             raw.i_blocks_lo = mapped.i_blocks_lo;
             raw.i_blocks_high = mapped.i_blocks_high;
@@ -126,7 +128,7 @@ impl Creator {
         })
     }
 
-    /// Seed of a directory's blocks; those that mkfs made may have any generation.
+    /// Seed of a directory's blocks; directories that mkfs created may have any generation.
     fn directory_seed(&self, ino: Ino) -> Result<Option<uext4_ondisk::checksum::CsumSeed>> {
         let geometry = self.sbi.geometry();
         let Some(seed) = geometry.csum_seed else {
@@ -135,7 +137,7 @@ impl Creator {
         Ok(Some(seed.inode(ino, iget(&self.sbi, ino)?.generation)))
     }
 
-    /// Brings in a directory that is there already, with its names.
+    /// Loads an existing directory with its entries.
     pub(super) fn load_directory(&mut self, ino: Ino) -> Result<()> {
         if self.directories.get(ino).is_some() {
             return Ok(());
@@ -168,7 +170,7 @@ impl Creator {
         Ok(())
     }
 
-    /// The runs of a small directory, all of whose blocks are in the inode's own map.
+    /// The runs of a small directory, whose blocks are all in the map in the inode.
     fn blocks_of(&self, inode: &Inode) -> Result<Vec<Run>> {
         let block_size = self.sbi.geometry().block_size;
         let count = block_size.blocks_for(inode.size) as u32;
@@ -225,7 +227,7 @@ impl Creator {
     }
 }
 
-/// Features need revision 1: gives the fields it brings the values they had all the time.
+/// Features need revision 1: sets the fields that it adds to the values that were implied before.
 fn make_dynamic(superblock: &mut SuperBlock) {
     let features = superblock.features();
     let any = features.ro_compat.bits() | features.incompat.bits() | features.compat.bits();

@@ -1,4 +1,4 @@
-//! How much space things will take, reckoned before anything exists: by the same packing code.
+//! Calculates the space that files will need before they exist, with the same packing code.
 
 use std::ops::Range;
 
@@ -17,11 +17,11 @@ use super::xattr::digest;
 use crate::base::error::{Error, Result};
 use crate::xattr::layout::{Attribute, XattrShape};
 
-/// Reckons for file systems of one shape: what is laid out depends on the superblock only.
+/// Calculates for file systems with one geometry: the layout depends only on the superblock.
 ///
-/// All counts are in blocks and exact, but for extent trees: how many extents a file has depends
-/// on where it comes to lie. [`Footprint::file`] assumes one more for every file and every half
-/// group of its blocks; up to four extents need no block.
+/// All counts are in blocks and exact, except for extent trees: the number of a file's extents
+/// depends on its location. [`Footprint::file`] assumes one more for every file and for every
+/// half group of its blocks; up to four extents need no block.
 #[derive(Clone, Debug)]
 pub struct Footprint {
     geometry: Geometry,
@@ -29,33 +29,34 @@ pub struct Footprint {
     xattr_shape: XattrShape,
 }
 
-/// What a file takes.
+/// The space that a file needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileFootprint {
     /// Blocks of data.
     pub data: u64,
-    /// Blocks of the extent tree, at most, or of block numbers, exactly.
+    /// Blocks of the extent tree (an upper bound), or of indirect blocks (exact).
     pub tree: u64,
 }
 
-/// What the extended attributes of an inode take.
+/// The space that the extended attributes of an inode need.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct XattrFootprint {
-    /// A block of attributes is needed. Inodes whose numbers here are equal share it, up to 1,024
-    /// of them; every 1,024 need another one.
+    /// Set if an xattr block is needed. Inodes with equal numbers here share it, up to 1,024 of
+    /// them; every further 1,024 need another one.
     pub block: Option<u64>,
-    /// Inodes of their own that values take. Equal values may share one, which is not reckoned
-    /// with.
+    /// Number of separate inodes for values. Equal values may share one, which is not considered
+    /// here.
     pub inodes: u32,
-    /// Blocks in those.
+    /// Blocks of these inodes.
     pub value_blocks: u64,
 }
 
 impl Footprint {
-    /// For file systems with this superblock; its size and counts do not matter.
+    /// Creates a calculator for file systems with this superblock; its size and counts do not
+    /// matter.
     ///
     /// # Errors
-    /// Damage of the superblock's shape.
+    /// Damage of the superblock's geometry.
     pub fn new(superblock: &SuperBlock) -> Result<Self> {
         let geometry = Geometry::new(superblock)?;
         Ok(Self {
@@ -65,11 +66,11 @@ impl Footprint {
         })
     }
 
-    /// Blocks of a directory with these names in addition to "." and "..", and of its tree of
-    /// extents or block numbers.
+    /// Blocks of a directory with these names in addition to "." and "..", and of its extent tree
+    /// or indirect blocks.
     ///
     /// # Errors
-    /// [`Error::Exists`] if a name is there twice, [`Error::FileTooBig`].
+    /// [`Error::Exists`] if a name occurs twice, [`Error::FileTooBig`].
     pub fn directory(&self, names: &[&[u8]]) -> Result<FileFootprint> {
         let count = u32::try_from(names.len()).map_err(|_| Error::FileTooBig)?;
         let plan = self.dir_shape.plan(count, |i| names[i as usize])?;
@@ -78,8 +79,8 @@ impl Footprint {
         self.file(whole.end, &[whole])
     }
 
-    /// Blocks of a regular file with data in these ranges of bytes, as
-    /// [`super::Creator::write_file`] is reported them.
+    /// Blocks of a regular file with data in these ranges of bytes, which have the form that
+    /// [`super::Creator::write_file`] takes.
     ///
     /// # Errors
     /// [`Error::Invalid`], [`Error::FileTooBig`].
@@ -104,10 +105,10 @@ impl Footprint {
         u64::from(target_len >= I_BLOCK_LEN)
     }
 
-    /// What extended attributes take in addition to the inode.
+    /// The space that extended attributes need in addition to the inode.
     ///
     /// # Errors
-    /// As [`super::Creator::create`] on what is wrong with them.
+    /// As [`super::Creator::create`] for invalid attributes.
     pub fn xattrs(
         &self,
         file_type: FileType,
@@ -128,7 +129,8 @@ impl Footprint {
     }
 }
 
-/// A number that equal blocks of attributes have in common: values apart count by their hash.
+/// A number that is the same for equal xattr blocks: separate values are represented by their
+/// hash.
 fn block_digest(list: &[Attribute<'_>]) -> Result<u64> {
     let seed = uext4_ondisk::checksum::CsumSeed(!0);
     let entry = |attribute: &'_ Attribute<'_>| -> (u32, u32) {

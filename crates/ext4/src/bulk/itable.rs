@@ -10,7 +10,7 @@ use crate::base::owner::{Kind, tag};
 use crate::inode::inode_place;
 use crate::journal::sbi::Sbi;
 
-/// The bytes of the inode at `at` of its block; the block is at least that long.
+/// The bytes of the inode at offset `at` of its block; the block is long enough.
 fn slot<'a>(sbi: &Sbi, block: &'a mut [u8], at: usize) -> &'a mut [u8] {
     &mut block[at..at + usize::from(sbi.geometry().inode_size)]
 }
@@ -22,8 +22,8 @@ fn finish(sbi: &Sbi, bytes: &mut [u8], ino: Ino, raw: &RawInode) {
     }
 }
 
-/// Writes an inode for the first time. `tail` is what follows the known fields: the attributes in
-/// the body, or nothing; it fits.
+/// Writes a new inode. `tail` is stored after the known fields: the attributes in the body, or
+/// nothing; it fits.
 pub(super) fn write_new(sbi: &Sbi, new: NewIno, raw: &RawInode, tail: &[u8]) -> Result<()> {
     let (_, at) = inode_place(sbi, new.ino)?;
     let buffer = read(sbi, new.block)?;
@@ -36,7 +36,7 @@ pub(super) fn write_new(sbi: &Sbi, new: NewIno, raw: &RawInode, tail: &[u8]) -> 
     Ok(())
 }
 
-/// Puts what follows the known fields at the end of the inode.
+/// Stores the tail at the end of the inode.
 fn put_tail(bytes: &mut [u8], tail: &[u8]) {
     if !tail.is_empty() {
         let at = bytes.len() - tail.len();
@@ -44,9 +44,9 @@ fn put_tail(bytes: &mut [u8], tail: &[u8]) {
     }
 }
 
-/// Changes an inode that is in use: its fields, and with `tail` all that follows them.
+/// Changes an inode that is in use: its fields, and with `tail` all bytes after them.
 ///
-/// Fails with damage of the inode, errors of `f` (then nothing is changed), device errors.
+/// Fails with damage of the inode, errors of `f` (then nothing has changed), or device errors.
 pub(super) fn update<R>(
     sbi: &Sbi,
     ino: Ino,

@@ -1,8 +1,8 @@
-//! Filling a new file system: everything is created once, nothing is ever changed in place.
+//! Fills a new file system: everything is created once, nothing is ever changed in place.
 //!
-//! One writer owns a freshly made file system. Its superblock is invalid from the first write until
-//! [`Creator::finish`] writes it as the very last thing, so that an image that was not finished is
-//! never taken for a good one; the journal stays as empty as mkfs left it and is not used.
+//! One writer owns a newly created file system. Its superblock is invalid from the first write
+//! until [`Creator::finish`] writes it as the last step, so that an unfinished image is never
+//! mistaken for a valid one; the journal stays as empty as mkfs left it and is not used.
 //!
 //! ```text
 //! create ─▶ inode table (cache)              names ─▶ memory ─┐
@@ -10,13 +10,13 @@
 //!                    └▶ extent tree (cache) ─▶ inode          │ bitmaps summed, metadata written
 //! xattrs ─▶ inode body / shared block / inode of their own    ▼ in one sweep, superblock last
 //! ```
-//! Nothing is allocated before its length is known: file sizes are reported, directories are laid
-//! out when all their names are there. File data flows through one buffer straight to the device,
-//! one file behind the other; metadata stays in the cache until it is written in large sorted
-//! writes.
+//! Nothing is allocated before its length is known: the caller passes file sizes, and directories
+//! are laid out when all their names are known. File data is written through one buffer directly
+//! to the device, one file after the other; metadata stays in the cache until it is written in
+//! large sorted writes.
 //!
-//! Left out: deleting, growing and changing of what is there; features that the table in `ondisk`
-//! does not call writable.
+//! Not supported: deleting, growing and changing existing files; features that the table in
+//! `ondisk` does not list as writable.
 
 mod attributes;
 mod content;
@@ -61,16 +61,17 @@ use space::Space;
 use stage::Stage;
 use xattr::Sharing;
 
-/// Calls between two looks at how much metadata waits in memory.
+/// Number of calls between two checks of the amount of metadata in memory.
 const CALLS_PER_CHECK: u32 = 256;
 
-/// Fills a new, empty file system. See the module's head.
+/// Fills a new, empty file system. See the module documentation.
 ///
-/// After a call failed half-way (no space, device error, source error) every later call fails too.
+/// After a call has failed half-way (no space, device error, source error), every later call
+/// fails too.
 #[derive(Debug)]
 pub struct Creator {
     sbi: Arc<Sbi>,
-    /// As it will be written at the end.
+    /// The superblock as it will be written at the end.
     superblock: SuperBlock,
     groups: Groups,
     space: Space,
@@ -86,8 +87,8 @@ pub struct Creator {
 }
 
 impl Creator {
-    /// Takes over a file system that was just made. From here on until [`Creator::finish`] the
-    /// device holds no valid file system.
+    /// Takes over a newly created file system. From now until [`Creator::finish`], the device
+    /// contains no valid file system.
     ///
     /// # Errors
     /// [`Error::ReadOnly`], [`Error::Unsupported`] naming the features that cannot be written,
@@ -133,13 +134,13 @@ impl Creator {
         Ok(creator)
     }
 
-    /// Creates an inode under a name.
+    /// Creates an inode with a name.
     ///
-    /// That the name is new in its directory is found out in [`Creator::finish`].
+    /// Whether the name is unique in its directory is checked in [`Creator::finish`].
     ///
     /// # Errors
-    /// [`Error::NotDirectory`] and [`Error::NotFound`] of the parent, [`Error::NameTooLong`],
-    /// [`Error::Invalid`], [`Error::NoInodes`], [`Error::NoSpace`], what is wrong with the
+    /// [`Error::NotDirectory`] and [`Error::NotFound`] for the parent, [`Error::NameTooLong`],
+    /// [`Error::Invalid`], [`Error::NoInodes`], [`Error::NoSpace`], errors for invalid
     /// attributes, device errors.
     pub fn create(
         &mut self,
@@ -158,7 +159,7 @@ impl Creator {
         self.end(result)
     }
 
-    /// Gives an inode another name. Not for directories.
+    /// Adds another name for an inode. Not for directories.
     ///
     /// # Errors
     /// As [`Creator::create`]; [`Error::IsDirectory`], [`Error::TooManyLinks`] past 65,000.
@@ -183,20 +184,19 @@ impl Creator {
         self.end(result)
     }
 
-    /// Sets the attributes of an inode anew, the root's for instance: all of them, extended ones
-    /// too.
+    /// Replaces all attributes of an inode, extended ones included, for example of the root.
     ///
     /// # Errors
-    /// [`Error::NotFound`], what is wrong with the attributes, [`Error::NoSpace`], device errors;
-    /// [`Error::Unsupported`] if it has attributes in inodes of their own already.
+    /// [`Error::NotFound`], errors for invalid attributes, [`Error::NoSpace`], device errors;
+    /// [`Error::Unsupported`] if it already has attributes in separate inodes.
     pub fn set_attributes(&mut self, ino: Ino, attributes: &Attributes) -> Result<()> {
         self.begin()?;
         let result = self.replace_attributes(ino, attributes);
         self.end(result)
     }
 
-    /// What a name in a directory stands for. Looks through all names: for those few that mkfs
-    /// made, like lost+found.
+    /// Looks up a name in a directory by linear search: for the few names that mkfs created, such
+    /// as lost+found.
     ///
     /// # Errors
     /// [`Error::NotDirectory`], damage, device errors.
@@ -206,12 +206,12 @@ impl Creator {
         Ok(directory.find(name))
     }
 
-    /// The shape of the file system.
+    /// The geometry of the file system.
     pub fn geometry(&self) -> &Geometry {
         self.sbi.geometry()
     }
 
-    /// Blocks that are free now; directories are not laid out yet.
+    /// Blocks that are free now; space for directories is not allocated yet.
     pub fn free_blocks(&self) -> u64 {
         self.space.free_blocks()
     }
@@ -228,7 +228,7 @@ impl Creator {
         Ok(())
     }
 
-    /// Remembers that a call failed half-way; now and then makes room in memory.
+    /// Records that a call failed half-way; from time to time frees memory.
     fn end<T>(&mut self, result: Result<T>) -> Result<T> {
         self.calls += 1;
         let result = match result {
@@ -239,7 +239,7 @@ impl Creator {
         result
     }
 
-    /// Writes the metadata that waits if there is much of it.
+    /// Writes the pending metadata if there is much of it.
     fn relieve(&self) -> Result<()> {
         let cache = self.sbi.cache();
         if cache.dirty_count() * self.sbi.block_len() > self.options.memory_max / 2 {
@@ -270,7 +270,7 @@ impl Creator {
         let file_type = kind.file_type();
         let directory = self.directories.get(parent).ok_or(Error::NotDirectory)?;
         let is_dir = file_type == FileType::Directory;
-        // Any hash will do; this one is the kernel's.
+        // Any hash will do; this is the kernel's.
         let seed = self.superblock.hash_seed();
         let hash = is_dir.then(|| hash_name(HashVersion::HalfMd4, seed, name).hash);
         let new = {
@@ -283,7 +283,7 @@ impl Creator {
             directory.place.last_group = Some(new.group);
             let is_top = attributes.flags.contains(InodeFlags::TOPDIR);
             let mut made = Directory::new(new.ino, parent, new.group, is_top);
-            // Even an empty one has a block.
+            // Even an empty directory has a block.
             made.changed = true;
             self.directories.push(made);
         }
@@ -298,7 +298,7 @@ impl Creator {
         Ok(new.ino)
     }
 
-    /// What an inode of this kind is born with.
+    /// Stores the initial contents of an inode of this kind.
     fn give_contents(&mut self, raw: &mut RawInode, ino: Ino, kind: NewInode<'_>) -> Result<()> {
         match kind {
             NewInode::File | NewInode::Directory => {
@@ -323,7 +323,7 @@ impl Creator {
         Ok(())
     }
 
-    /// Maps `bytes` to new blocks and writes them there, through the cache.
+    /// Maps `bytes` to new blocks and writes them through the cache.
     fn map_small(&mut self, raw: &mut RawInode, ino: Ino, bytes: &[u8]) -> Result<()> {
         let block_len = self.sbi.block_len();
         let blocks = bytes.len().div_ceil(block_len) as u32;
@@ -340,13 +340,13 @@ impl Creator {
     }
 }
 
-/// Reads the primary superblock and judges whether this may be written.
+/// Reads the primary superblock and checks whether the file system may be written.
 fn read_superblock(device: &dyn BlockDevice) -> Result<SuperBlock> {
     let superblock = superblock_at(device, SUPERBLOCK_OFFSET)?;
     let features = superblock.features();
     let mut unwritable = features.unwritable();
-    // Inodes that hold their data are changed through the journal only, and no thread shares a
-    // device that is being filled.
+    // Inline data is changed only through the journal, and a device that is being filled is not
+    // shared with other hosts.
     for (feature, name) in [
         (Incompat::INLINE_DATA, "inline_data"),
         (Incompat::MMP, "mmp"),
@@ -355,7 +355,7 @@ fn read_superblock(device: &dyn BlockDevice) -> Result<SuperBlock> {
             unwritable.push(name.to_owned());
         }
     }
-    // And so are the files that count who has how much.
+    // Quota files, too, are changed only through the journal.
     if features.ro_compat.contains(RoCompat::QUOTA) {
         unwritable.push("quota".to_owned());
     }

@@ -1,4 +1,4 @@
-//! Blocks for what is being written: one stream over the device, without gaps.
+//! Allocates blocks for new data: one stream over the device, without gaps.
 
 use uext4_mballoc::{Allocator, Request, Run};
 use uext4_ondisk::Pblk;
@@ -8,11 +8,11 @@ use crate::base::edit::Direct;
 use crate::base::error::{Error, Result};
 use crate::journal::sbi::Sbi;
 
-/// The allocator, and where the stream goes on.
+/// The allocator and the position of the stream.
 #[derive(Debug)]
 pub(super) struct Space {
     allocator: Allocator,
-    /// The block after what was taken last.
+    /// The block after the last one allocated.
     goal: Pblk,
 }
 
@@ -30,11 +30,11 @@ impl Space {
         self.allocator.free_blocks()
     }
 
-    /// Takes `blocks` blocks and appends their runs to `runs`, in the order of the stream. Adjacent
-    /// ones are joined.
+    /// Allocates `blocks` blocks and appends their runs to `runs`, in the order of the stream.
+    /// Adjacent runs are joined.
     ///
-    /// Fails with [`Error::NoSpace`], and then nothing was taken; damage of a bitmap, device
-    /// errors.
+    /// Fails with [`Error::NoSpace`], in which case nothing was allocated; damage of a bitmap,
+    /// device errors.
     pub(super) fn take(
         &mut self,
         sbi: &Sbi,
@@ -73,7 +73,7 @@ impl Space {
         Ok(())
     }
 
-    /// Takes one block.
+    /// Allocates one block.
     pub(super) fn take_one(&mut self, sbi: &Sbi, groups: &Groups) -> Result<Pblk> {
         let request = Request {
             goal: self.goal,
@@ -88,12 +88,12 @@ impl Space {
         Ok(run.start)
     }
 
-    /// Lets the stream go on at `goal`, and returns where it would have.
+    /// Moves the stream to `goal`, and returns its previous position.
     pub(super) fn move_to(&mut self, goal: Pblk) -> Pblk {
         std::mem::replace(&mut self.goal, goal)
     }
 
-    /// Gives blocks back and lets the stream go on with them.
+    /// Frees blocks, so that the stream can use them again.
     pub(super) fn give_back(&mut self, sbi: &Sbi, groups: &Groups, runs: &[Run]) -> Result<()> {
         for run in runs {
             self.allocator

@@ -1,7 +1,7 @@
-//! File data on its way to the device: gathered in one buffer, written in one piece.
+//! File data on its way to the device: collected in one buffer, written in one request.
 //!
-//! The buffer is handed out part by part to be filled, so that data is read from its source right
-//! into it. It is written when it is full or when what comes next does not follow on the device.
+//! Parts of the buffer are handed out to be filled, so that data is read from its source directly
+//! into it. It is written when it is full, or when the next part is not adjacent on the device.
 
 use std::sync::Arc;
 
@@ -9,19 +9,19 @@ use uext4_blockdev::BlockDevice;
 
 use crate::base::error::Result;
 
-/// The buffer and where it belongs.
+/// The buffer and its location on the device.
 #[derive(Debug)]
 pub(super) struct Stage {
     device: Arc<dyn BlockDevice>,
     buffer: Vec<u8>,
-    /// Byte of the device that `buffer[0]` belongs to.
+    /// Offset on the device of `buffer[0]`.
     start: u64,
-    /// Bytes of `buffer` that wait to be written.
+    /// Bytes of `buffer` that are not written yet.
     filled: usize,
 }
 
 impl Stage {
-    /// A buffer of `len` bytes.
+    /// Creates a buffer of `len` bytes.
     pub(super) fn new(device: Arc<dyn BlockDevice>, len: usize) -> Self {
         Self {
             device,
@@ -31,8 +31,8 @@ impl Stage {
         }
     }
 
-    /// ExtentStatusCache for bytes that belong at `offset` of the device: 1 to `want` of them,
-    /// which the caller fills completely. What the room held before is of no meaning.
+    /// Returns space for bytes at `offset` of the device: 1 to `want` bytes, which the caller
+    /// fills completely. Its previous contents are undefined.
     pub(super) fn room(&mut self, offset: u64, want: u64) -> Result<&mut [u8]> {
         if self.filled == self.buffer.len() || offset != self.start + self.filled as u64 {
             self.flush()?;
@@ -45,7 +45,7 @@ impl Stage {
         Ok(&mut self.buffer[from..from + len])
     }
 
-    /// Writes what waits.
+    /// Writes the collected data.
     pub(super) fn flush(&mut self) -> Result<()> {
         if self.filled > 0 {
             let filled = std::mem::take(&mut self.filled);

@@ -22,18 +22,19 @@ use crate::inode::{iget, inode_bytes};
 use crate::xattr::layout::Attribute;
 use crate::xattr::read_block;
 
-/// What was written and may be shared. All of it is remembered, for any thread that reckons the
-/// space has all that is equal share: some 40 bytes a block, and every value in an inode of its
-/// own.
+/// Attributes that were written and may be shared. All of them are retained, because the space
+/// calculation assumes that all equal ones are shared: some 40 bytes per block, and every value
+/// that is stored in a separate inode.
 #[derive(Debug, Default)]
 pub(super) struct Sharing {
-    /// By a hash of a block's entries: the last block that holds them, and its users.
+    /// For the hash of a block's entries: the last block with these entries, and its number of
+    /// users.
     blocks: HashMap<u64, (Pblk, u32)>,
-    /// Inodes of values that have their own, and their users.
+    /// Inodes of values that are stored separately, and their number of users.
     values: HashMap<Box<[u8]>, (Ino, u32)>,
 }
 
-/// A hash of the entries of a block, for finding equal ones.
+/// A hash of the entries of a block, to find equal blocks.
 pub(super) fn digest(entries: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     hasher.write(entries);
@@ -41,8 +42,8 @@ pub(super) fn digest(entries: &[u8]) -> u64 {
 }
 
 impl Creator {
-    /// Writes the attributes of a new inode of `group`, whose other fields are set, and what
-    /// follows the known fields in it: the tail.
+    /// Writes the attributes of a new inode of `group`, whose other fields are set. Returns the
+    /// tail: the bytes that follow the known fields of the inode.
     pub(super) fn store_xattrs(
         &mut self,
         raw: &mut RawInode,
@@ -74,7 +75,7 @@ impl Creator {
             raw.i_file_acl_high = ((at.0 >> 32) as u16).into();
             blocks += 1;
         }
-        // Every user of a value apart is charged for all of it.
+        // Every user of a separate value is charged for all of it.
         let apart = placed.body.iter().chain(&placed.block).filter(|a| a.apart);
         for attribute in apart {
             blocks += geometry.block_size.blocks_for(attribute.value.len() as u64);
@@ -86,7 +87,7 @@ impl Creator {
         Ok(tail)
     }
 
-    /// The inodes of the values that have their own, new or with one more user.
+    /// Returns the inodes of separate values, which are created or get one more user.
     fn store_values(
         &mut self,
         list: &[Attribute<'_>],
@@ -99,7 +100,7 @@ impl Creator {
             .collect()
     }
 
-    /// The inodes of the values that have their own, if there are such already.
+    /// Returns the inodes of separate values, if all of them exist already.
     fn known_values(&self, list: &[Attribute<'_>]) -> Option<Vec<Ino>> {
         let known = |attribute: &Attribute<'_>| {
             let known = self.sharing.values.get(attribute.value.as_ref());
@@ -108,8 +109,8 @@ impl Creator {
         list.iter().filter(|a| a.apart).map(known).collect()
     }
 
-    /// The entries of attributes; `inos` are those of the values apart. Those of a block carry
-    /// hashes.
+    /// The entries of attributes; `inos` are the inodes of separate values. Entries of a block
+    /// have hashes.
     fn entries<'a>(
         &self,
         list: &'a [Attribute<'_>],
@@ -137,7 +138,7 @@ impl Creator {
         list.iter().map(entry).collect()
     }
 
-    /// A block of these attributes but for its header, and the hash that goes there.
+    /// A block with these attributes except its header, and the hash for the header.
     fn block_of(&self, list: &[Attribute<'_>], inos: &[Ino]) -> Result<(Vec<u8>, u32)> {
         let entries = self.entries(list, inos, true);
         let mut block = vec![0; self.sbi.block_len()];
@@ -145,7 +146,7 @@ impl Creator {
         Ok((block, hash))
     }
 
-    /// Becomes one more user of a block of equal attributes, if there is one.
+    /// Adds a user to a block with equal attributes, if there is one.
     fn share_block(&mut self, list: &[Attribute<'_>]) -> Result<Option<Pblk>> {
         let Some(inos) = self.known_values(list) else {
             return Ok(None);
@@ -166,7 +167,7 @@ impl Creator {
         Ok(Some(*at))
     }
 
-    /// Writes a block of attributes.
+    /// Writes an xattr block.
     fn store_block(
         &mut self,
         list: &[Attribute<'_>],
@@ -184,7 +185,7 @@ impl Creator {
         Ok(at)
     }
 
-    /// Writes a value into an inode of its own, or becomes one more user of an equal one.
+    /// Writes a value into a separate inode, or adds a user to an equal one.
     fn store_value(&mut self, value: &[u8], group: GroupNr, owner: &Attributes) -> Result<Ino> {
         if let Some((ino, users)) = self.sharing.values.get_mut(value)
             && *users < u32::MAX
@@ -215,7 +216,7 @@ impl Creator {
             mode: 0o600,
             uid: owner.uid,
             gid: owner.gid,
-            // By the format, the hash of the value.
+            // According to the format, the hash of the value.
             atime: Timestamp {
                 sec: hash.into(),
                 nsec: 0,
@@ -224,24 +225,25 @@ impl Creator {
         };
         let inode_size = self.sbi.geometry().inode_size;
         attributes::store(&mut raw, FileType::Regular, &attributes, inode_size)?;
-        // In inodes too small for more than 31 bits of time, the field still takes the hash.
+        // In inodes too small for more than 31 bits of time, the field can still store the hash.
         raw.i_atime = hash.into();
         raw.i_flags = (raw.i_flags.get() | InodeFlags::EA_INODE.bits()).into();
-        // By the format, the number of users: its high half would be the time of change.
+        // According to the format, the number of users: its high half replaces the time of
+        // change.
         raw.i_version = 1.into();
         itable::write_new(&self.sbi, new, &raw, &[])?;
         self.sharing.values.insert(value.into(), (new.ino, 1));
         Ok(new.ino)
     }
 
-    /// Sets all attributes of an inode that exists.
+    /// Replaces all attributes of an existing inode.
     pub(super) fn replace_attributes(&mut self, ino: Ino, new: &Attributes) -> Result<()> {
         let geometry = self.sbi.geometry().clone();
         let old = iget(&self.sbi, ino)?;
         let per_block = u64::from(geometry.block_size.bytes() / 512);
         let had_block = self.drop_xattrs(ino, old.xattr_block)?;
         let (group, _) = geometry.inode_group(ino).ok_or(Error::NotFound)?;
-        // The new block, if any, is reckoned apart, for the inode is not at hand here.
+        // The new block, if any, is counted separately, because the inode is not available here.
         let mut fields = RawInode::zeroed();
         fields.i_mode = old.mode.into();
         let tail = self.store_xattrs(&mut fields, group, new)?;
@@ -257,7 +259,7 @@ impl Creator {
         })
     }
 
-    /// Lets go of an inode's attributes; returns whether it had a block of them.
+    /// Releases an inode's attributes; returns whether it had an xattr block.
     fn drop_xattrs(&mut self, ino: Ino, block: Option<Pblk>) -> Result<bool> {
         let apart = |entries: Vec<XattrEntry<'_>>| {
             entries

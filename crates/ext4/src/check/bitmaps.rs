@@ -1,4 +1,4 @@
-//! Block bitmaps and counts against what was found in use.
+//! Compares block bitmaps and counts with the blocks found in use.
 
 use uext4_ondisk::group_desc::GroupDesc;
 use uext4_ondisk::num::{index, len64};
@@ -9,7 +9,7 @@ use super::{Checker, Issue};
 use crate::alloc::bitmap;
 use crate::base::error::Error;
 
-/// A run of clusters for which bitmap and owners disagree in one way.
+/// The clusters for which bitmap and owners differ in one way.
 #[derive(Default)]
 struct Differ {
     count: u32,
@@ -51,7 +51,7 @@ impl Checker<'_> {
             }
             let clusters = super::clusters(self.sbi, start, len);
             let taken = self.usage.claim(clusters);
-            // Small structures of groups may share a cluster.
+            // Small structures of several groups may share a cluster.
             if let Some(cluster) = taken.filter(|_| geometry.cluster_bits == 0) {
                 let block = super::first_block(self.sbi, cluster);
                 self.report(Issue::SharedBlock { block, ino: None });
@@ -59,7 +59,8 @@ impl Checker<'_> {
         }
     }
 
-    /// Compares a group's bitmap and free count with the owners found. Returns free clusters.
+    /// Compares a group's bitmap and free count with the owners found. Returns the number of free
+    /// clusters.
     pub(super) fn block_bitmap(&mut self, group: GroupNr, desc: &GroupDesc) -> u64 {
         let geometry = self.sbi.geometry();
         let first = super::clusters(self.sbi, geometry.group_start(group), 1).start;
@@ -109,16 +110,16 @@ impl Checker<'_> {
         free.into()
     }
 
-    /// Compares the reference counts of the attribute blocks met in this window.
+    /// Compares the reference counts of the xattr blocks found in this window.
     pub(super) fn xattr_refcounts(&mut self) {
         let mut refs: Vec<(Pblk, u32)> = std::mem::take(&mut self.xattr_refs).into_iter().collect();
         refs.sort_unstable();
         for (block, counted) in refs {
-            // Of a file system that is written to, the journal's commit stores it: asked for
-            // first, as it is forgotten then.
+            // On a file system mounted for writing, the journal's commit stores the count: it is
+            // read from memory first, as the commit removes it there.
             let rw = self.sbi.rw();
             let gathered = rw.and_then(|rw| rw.xattrs.blocks.counts.users(block.0));
-            // What is wrong with the block itself was reported with the inode that has it.
+            // Errors of the block itself were reported with the inode that refers to it.
             let Ok(data) = crate::xattr::read_block(self.sbi, block) else {
                 continue;
             };

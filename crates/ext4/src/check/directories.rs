@@ -1,5 +1,5 @@
-//! Directories: every name leads to an inode in use and is found where it lies; every inode has as
-//! many names as it says, every directory one parent.
+//! Checks directories: every entry refers to an inode in use and is found by lookup; every inode
+//! has as many names as its link count, and every directory one parent.
 
 use std::hash::Hasher;
 
@@ -16,15 +16,16 @@ use crate::dir::namei;
 use crate::dir::{self, DirEntry};
 use crate::inode::{Inode, iget};
 
-/// Names of one directory that are compared with one another: 32 MiB of hashes.
+/// Maximum number of names of one directory that are compared with each other: 32 MiB of hashes.
 const NAMES_MAX: usize = 1 << 22;
-/// Names that lead to directories beyond one each: what is past them is only counted.
+/// Maximum number of additional names of directories that are recorded; further ones are only
+/// counted.
 const SECOND_NAMES_MAX: u64 = 1 << 20;
 
-/// Where each directory hangs: eight bytes a directory.
+/// The parent of each directory: eight bytes per directory.
 #[derive(Debug, Default)]
 pub(super) struct Parents {
-    /// (directory, the directory that names it), in the order they were met.
+    /// (directory, the directory that refers to it), in the order in which they were found.
     named: Vec<(Ino, Ino)>,
 }
 
@@ -122,7 +123,7 @@ impl Checker<'_> {
                 }),
                 _,
             ) => (file_type, stored),
-            // It is the turn of another window.
+            // The inode belongs to another window.
             (None, Some(_)) => return,
             (None, None) if !first_window => return,
             _ => match iget(self.sbi, entry.ino) {
@@ -149,7 +150,7 @@ impl Checker<'_> {
         }
     }
 
-    /// In a hashed directory a lookup must come to the block that a name lies in.
+    /// In a hashed directory, a lookup must search the block that contains the entry.
     fn found_by_hash(&mut self, dir: &Inode, entry: &DirEntry, leaves: &Leaves, lblk: Lblk) {
         if matches!(entry.name.as_slice(), b"." | b"..") {
             return;
@@ -164,8 +165,8 @@ impl Checker<'_> {
         }
     }
 
-    /// Reads the directory again and reports every name whose hash came twice and which is there
-    /// twice.
+    /// Reads the directory again and reports every name that occurs twice, among those whose hash
+    /// occurs twice.
     fn duplicates(&mut self, dir: &Inode, sorted: &[u64]) {
         let Ok(entries) = dir::read_dir(self.shared, dir) else {
             return;
@@ -189,7 +190,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Compares the counted names of one window of inodes with what the inodes say.
+    /// Compares the counted names of one window of inodes with the inodes' link counts.
     pub(super) fn link_counts(&mut self, table: &Table) {
         for group in table.groups() {
             let group = GroupNr(group);
@@ -215,10 +216,11 @@ impl Checker<'_> {
         }
     }
 
-    /// Every directory has one parent, its ".." leads there, and the way up ends at the root.
+    /// Checks that every directory has one parent, that its ".." refers to it, and that the path
+    /// up ends at the root.
     pub(super) fn check_parents(&mut self) {
         let mut parents = std::mem::take(&mut self.parents.named);
-        // A name that leads to the root is a second one: the root needs none.
+        // Any entry that refers to the root is a second name: the root needs none.
         parents.insert(0, (Ino::ROOT, Ino::ROOT));
         parents.sort_by_key(|(dir, _)| *dir);
         for pair in parents.windows(2).filter(|w| w[0].0 == w[1].0) {
@@ -249,11 +251,11 @@ impl Checker<'_> {
     }
 }
 
-/// One directory of each circle among (directory, parent) pairs, which are sorted and each about
-/// another directory: what is in a circle does not hang from the root.
+/// Returns one directory of each cycle among (directory, parent) pairs, which are sorted and have
+/// distinct directories: directories in a cycle are not connected to the root.
 fn circles(parents: &[(Ino, Ino)]) -> Vec<Ino> {
     let place = |dir: Ino| parents.binary_search_by_key(&dir, |(d, _)| *d).ok();
-    // The walk, counted from 1, that came by first.
+    // The number of the walk, counted from 1, that visited each first.
     let mut walked = vec![0u32; parents.len()];
     let mut found = Vec::new();
     for (walk, &(start, _)) in (1..).zip(parents) {

@@ -1,6 +1,6 @@
-//! The index of a hashed directory: which hashes a lookup searches each leaf for.
+//! The index of a hashed directory: for which hashes a lookup searches each leaf.
 //!
-//! The index is gone through once, so that no name of the directory costs a lookup.
+//! The index is read once, so that no entry of the directory needs a lookup.
 
 use rustc_hash::FxHashMap;
 use uext4_ondisk::inode::InodeFlags;
@@ -13,8 +13,8 @@ use crate::dir::htree::{self, Walk};
 use crate::inode::Inode;
 use crate::journal::sbi::Sbi;
 
-/// The hashes of a leaf: from `low`, which has bit 0 set where a hash goes on from the leaf
-/// before, up to but without `below`.
+/// The hashes of a leaf: from `low`, which has bit 0 set if a hash continues from the leaf
+/// before, up to but not including `below`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Hashes {
     low: u32,
@@ -23,7 +23,7 @@ struct Hashes {
 
 impl Hashes {
     fn contain(self, hash: u32) -> bool {
-        // An end with bit 0 set is a hash that the next leaf goes on with, so it is in this one
+        // If bit 0 of `below` is set, the next leaf continues that hash, so it is in this leaf
         // too.
         self.low & !1 <= hash && self.below.is_none_or(|below| hash < below)
     }
@@ -32,7 +32,7 @@ impl Hashes {
 /// The leaves of a directory with the hashes of each.
 #[derive(Debug)]
 pub(super) struct Leaves {
-    /// How names are hashed, as the root says.
+    /// The hash version of the root.
     code: u8,
     hashes: FxHashMap<u32, Hashes>,
 }
@@ -64,7 +64,7 @@ impl Leaves {
         bad("its htree has more leaves than there are blocks")
     }
 
-    /// Whether a lookup of `name` comes to block `lblk`.
+    /// Whether a lookup of `name` searches block `lblk`.
     pub(super) fn lead_to(&self, sbi: &Sbi, lblk: Lblk, name: &[u8]) -> Result<bool> {
         let hash = htree::hash_of(sbi, self.code, name)?.hash;
         let hashes = self.hashes.get(&lblk.0);
@@ -73,9 +73,9 @@ impl Leaves {
 }
 
 impl Checker<'_> {
-    /// The leaves of a directory in which lookups go by an index that can be followed.
+    /// The leaves of a directory that is looked up by an index, if the index is valid.
     pub(super) fn leaves(&mut self, dir: &Inode) -> Option<Leaves> {
-        // Names under encryption and case folding are hashed in a form that needs key or table.
+        // Encrypted or case-folded names are hashed in a form that needs the key or the table.
         let opaque = InodeFlags::ENCRYPT | InodeFlags::CASEFOLD;
         if !dir::is_dx(self.sbi, dir)
             || dir.flags.intersects(opaque)

@@ -1,4 +1,4 @@
-//! Inode tables against inode bitmaps, and every inode against itself.
+//! Compares inode tables with inode bitmaps, and checks every inode.
 
 use std::sync::Arc;
 
@@ -14,11 +14,11 @@ use crate::journal::sbi::Sbi;
 use crate::map::owned::{self, Owned};
 use crate::xattr::{self, Reader};
 
-/// Inodes of a group that are in use: by the bitmap, and by the table.
+/// The inodes of a group that are in use according to the bitmap and to the table.
 pub(super) struct GroupInodes {
     first: Ino,
     per_group: u32,
-    /// Inodes at the front of the table that were ever used.
+    /// Number of inodes at the start of the table that were ever used.
     initialised: u32,
     bitmap: Arc<[u8]>,
 }
@@ -41,17 +41,17 @@ impl GroupInodes {
         })
     }
 
-    /// Whether the bitmap marks inode `index` of the group used.
+    /// Whether the bitmap marks inode `index` of the group as used.
     fn is_marked(&self, index: u32) -> bool {
         super::bit(&self.bitmap, index)
     }
 
-    /// Whether the bits past the last inode are set, as they must be.
+    /// Whether the bits past the last inode are set, as required.
     pub(super) fn is_padded(&self) -> bool {
         super::all_set(&self.bitmap, self.per_group)
     }
 
-    /// Inodes that are marked or may hold something, with what the bitmap says.
+    /// Inodes that are marked used or may contain data, with their bit in the bitmap.
     pub(super) fn candidates(&self) -> impl Iterator<Item = (Ino, bool)> {
         let inodes = (self.first.0..=u32::MAX).map(Ino);
         (0..self.per_group)
@@ -72,7 +72,7 @@ impl Checker<'_> {
     ) -> Option<Inode> {
         let sbi = self.sbi;
         if !marked {
-            // Not worth verifying unless it claims to be linked.
+            // Not verified unless it claims to be linked.
             let raw = inode_bytes(sbi, ino)
                 .ok()
                 .and_then(|b| RawInode::parse(&b, ino).ok());
@@ -115,7 +115,7 @@ impl Checker<'_> {
                 return false;
             }
             let clusters = super::clusters(sbi, run.start, run.len);
-            // Two extents of one file may share a cluster where they meet; a block they may not.
+            // Two adjacent extents of one file may share a cluster, but not a block.
             let bigalloc = sbi.geometry().cluster_bits > 0;
             let shares = bigalloc && last_cluster == Some(clusters.start);
             let from = clusters.start.saturating_add(shares.into());
@@ -152,7 +152,7 @@ impl Checker<'_> {
 
     fn check_inode(&mut self, inode: &Inode, counted: u64, mapped_to: u64) {
         let block_size = self.sbi.geometry().block_size;
-        // The resize inode counts the blocks it lists, which belong to the groups.
+        // The resize inode counts the blocks that it lists, which belong to the groups.
         let ea_values = inode.has(InodeFlags::EA_INODE) || self.has_ea_values(inode);
         if inode.blocks != counted && inode.ino != Ino::RESIZE && !ea_values {
             self.report(Issue::InodeBlocks {
@@ -184,7 +184,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Whether attribute values in inodes of their own count among the inode's blocks.
+    /// Whether separate inodes with attribute values count among the inode's blocks.
     fn has_ea_values(&self, inode: &Inode) -> bool {
         use uext4_ondisk::features::Incompat;
         let feature = self

@@ -1,65 +1,65 @@
-//! What a check can find: one variant a kind, each with the numbers that show it.
+//! The issues that a check can find: one variant per kind, each with the values that show it.
 
 use std::fmt;
 
 use uext4_ondisk::inode::FileType;
 use uext4_ondisk::{Damage, GroupNr, Ino, Pblk};
 
-/// One thing that is wrong.
+/// One issue found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Issue {
     /// A structure does not parse, or its checksum is wrong.
     Damage {
-        /// The inode it belongs to, if one does.
+        /// The inode that it belongs to, if any.
         ino: Option<Ino>,
-        /// What is wrong.
+        /// The damage.
         damage: Damage,
     },
     /// The device ends before the file system does; the rest was not checked.
     CutOff {
-        /// Bytes the file system spans.
+        /// Size of the file system in bytes.
         need: u64,
-        /// Bytes of the device.
+        /// Size of the device in bytes.
         have: u64,
-        /// Blocks that are missing, wholly or in part.
+        /// Number of blocks that are missing, wholly or in part.
         blocks: u64,
     },
-    /// The primary superblock cannot be used; a copy of it was.
+    /// The primary superblock cannot be used; a copy of it was used instead.
     LostSuperblock {
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
     /// A block has two owners.
     SharedBlock {
         /// The first such block of the run.
         block: Pblk,
-        /// The second owner; none for group metadata.
+        /// The second owner; `None` for group metadata.
         ino: Option<Ino>,
     },
-    /// Blocks in use that the bitmap calls free.
+    /// Blocks in use are marked free in the bitmap.
     BlocksNotMarked {
         /// The group.
         group: GroupNr,
-        /// How many.
+        /// The number of blocks.
         count: u32,
-        /// The first.
+        /// The first of them.
         first: Pblk,
     },
-    /// Blocks the bitmap calls used, which nothing owns.
+    /// Blocks are marked used in the bitmap, but have no owner.
     BlocksUnowned {
         /// The group.
         group: GroupNr,
-        /// How many.
+        /// The number of blocks.
         count: u32,
-        /// The first.
+        /// The first of them.
         first: Pblk,
     },
     /// The inode bitmap and the inode table disagree.
     InodeBitmap {
         /// The inode.
         ino: Ino,
-        /// What the bitmap says.
+        /// The bit in the bitmap.
         marked: bool,
     },
     /// The bits of a bitmap past the end of its group are not all set.
@@ -69,7 +69,7 @@ pub enum Issue {
         /// Block bitmap or inode bitmap.
         what: &'static str,
     },
-    /// The superblock says that errors were found and not yet repaired.
+    /// The superblock records errors that were not yet repaired.
     ErrorState {
         /// `s_error_count`.
         count: u32,
@@ -94,7 +94,7 @@ pub enum Issue {
         /// As counted.
         counted: u64,
     },
-    /// `i_blocks` does not match what the inode owns.
+    /// `i_blocks` does not match the blocks that the inode owns.
     InodeBlocks {
         /// The inode.
         ino: Ino,
@@ -103,17 +103,17 @@ pub enum Issue {
         /// As counted.
         counted: u64,
     },
-    /// `i_size` ends before the last block that is mapped and written, or is no whole number of
-    /// blocks in a directory.
+    /// `i_size` ends before the last block that is mapped and written, or is not a whole number
+    /// of blocks in a directory.
     InodeSize {
         /// The inode.
         ino: Ino,
         /// As stored.
         size: u64,
-        /// Bytes its mapped blocks reach to.
+        /// End of its mapped blocks in bytes.
         mapped_to: u64,
     },
-    /// The link count is not the number of names.
+    /// The link count differs from the number of names.
     LinkCount {
         /// The inode.
         ino: Ino,
@@ -122,78 +122,79 @@ pub enum Issue {
         /// As counted.
         counted: u32,
     },
-    /// An inode in use that no directory names.
+    /// An inode is in use, but no directory entry refers to it.
     Unreachable {
         /// The inode.
         ino: Ino,
     },
-    /// A name that leads to an inode not in use.
+    /// A directory entry refers to an inode that is not in use.
     DanglingName {
         /// The directory.
         dir: Ino,
         /// The name as stored.
         name: Vec<u8>,
-        /// Where it leads.
+        /// The inode that it refers to.
         ino: Ino,
     },
-    /// A name that no path can contain: with a slash or a zero byte.
+    /// A name contains a slash or a zero byte, so that no path can contain it.
     IllegalName {
         /// The directory.
         dir: Ino,
         /// The name as stored.
         name: Vec<u8>,
     },
-    /// A name that leads to an inode of the file system itself, the journal's for one.
+    /// A directory entry refers to an inode that is internal to the file system, such as the
+    /// journal.
     ReservedName {
         /// The directory.
         dir: Ino,
         /// The name as stored.
         name: Vec<u8>,
-        /// Where it leads.
+        /// The inode that it refers to.
         ino: Ino,
     },
-    /// The list of orphans or the orphan file names an inode that cannot be one.
+    /// The orphan list or the orphan file contains an inode that cannot be an orphan.
     Orphan {
         /// The inode.
         ino: Ino,
-        /// Why it cannot.
+        /// The reason.
         why: &'static str,
     },
-    /// A name whose recorded type is not its inode's.
+    /// A directory entry's file type differs from that of its inode.
     NameType {
         /// The directory.
         dir: Ino,
         /// The name as stored.
         name: Vec<u8>,
-        /// Recorded type.
+        /// The file type in the entry.
         recorded: FileType,
         /// The inode's type.
         actual: FileType,
     },
-    /// The same name twice in a directory.
+    /// A directory contains the same name twice.
     DuplicateName {
         /// The directory.
         dir: Ino,
         /// The name as stored.
         name: Vec<u8>,
     },
-    /// A directory with two names.
+    /// Two directory entries refer to a directory.
     SecondParent {
         /// The directory.
         dir: Ino,
-        /// The second directory that names it.
+        /// The second directory that refers to it.
         parent: Ino,
     },
-    /// `..` leads elsewhere than to the parent.
+    /// The `..` of a directory does not refer to its parent.
     DotDot {
         /// The directory.
         dir: Ino,
-        /// Where its `..` leads.
+        /// The inode that its `..` refers to.
         found: Ino,
-        /// The directory that names it.
+        /// The directory that refers to it.
         parent: Ino,
     },
-    /// A name that a lookup does not find, or finds as another inode: it lies in the wrong leaf.
+    /// A lookup does not find a name, or finds another inode: the entry is in the wrong leaf.
     NameNotFound {
         /// The directory.
         dir: Ino,
@@ -212,7 +213,7 @@ pub enum Issue {
 }
 
 impl Issue {
-    /// A stable word for this kind, for programs.
+    /// A stable identifier of this kind, for programs.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Damage { .. } => "damage",
@@ -243,7 +244,7 @@ impl Issue {
         }
     }
 
-    /// The inode concerned, if one is.
+    /// The inode concerned, if any.
     pub fn ino(&self) -> Option<Ino> {
         match self {
             Self::Damage { ino, .. } | Self::SharedBlock { ino, .. } => *ino,

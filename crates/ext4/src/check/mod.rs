@@ -1,4 +1,4 @@
-//! Is this file system what it says it is? A check of everything, read-only.
+//! Checks whether a file system is consistent. Everything is checked, read-only.
 //!
 //! ```text
 //! for each window of blocks:   groups and inodes claim their blocks → compare with the bitmaps
@@ -7,14 +7,14 @@
 //! ```
 //! Memory is bounded by the windows (`usage::WINDOW_CLUSTERS`, `table::WINDOW_INODES`), not by
 //! the file system: one of more than 1 TiB (at 4 KiB blocks) or 16 million inodes is walked more
-//! than once. In addition to them there are twenty bytes a directory, sixteen a block of the
-//! directory in hand, and sixteen an attribute block of the window. Inodes are read in the order
-//! of their tables, and the names of a directory in that of its blocks: no name costs a lookup.
-//! What is wrong is reported as soon as it is found, each issue once; a wrong structure is not
-//! trusted, what lies below it is left out.
+//! than once. In addition, twenty bytes are used per directory, sixteen per block of the current
+//! directory, and sixteen per xattr block of the window. Inodes are read in the order of their
+//! tables, and the entries of a directory in the order of its blocks: no entry needs a lookup.
+//! Each issue is reported once, as soon as it is found; a damaged structure is not trusted, and
+//! everything below it is skipped.
 //!
-//! Left out: repair, the contents of files, quota totals, the journal's contents (it is replayed in
-//! memory before anything is looked at).
+//! Not done: repair, checks of file data, quota totals, and the journal's contents (it is
+//! replayed in memory before anything is checked).
 
 #![cfg_attr(
     not(test),
@@ -51,7 +51,7 @@ use inodes::GroupInodes;
 use table::Table;
 use usage::Usage;
 
-/// What a check counted.
+/// Counts of a check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Issues reported.
@@ -62,7 +62,8 @@ pub struct Summary {
     pub directories: u64,
     /// Blocks in use.
     pub blocks_used: u64,
-    /// Inodes that the next opening for writing deletes or cuts to their size. They are no issues.
+    /// Inodes that the next mount for writing deletes or truncates to their size. They are not
+    /// issues.
     pub orphans: u64,
 }
 
@@ -129,10 +130,10 @@ struct Checker<'a> {
     shared: &'a Arc<Sbi>,
     observer: Observer<'a>,
     summary: Summary,
-    /// The first device error; nothing is looked at after it.
+    /// The first device error; nothing is checked after it.
     failed: Option<Error>,
     usage: Usage,
-    /// References met in this window, by attribute block.
+    /// References to xattr blocks found in this window, by block.
     xattr_refs: HashMap<Pblk, u32>,
     orphans: HashSet<Ino>,
     /// All directories in use, in the order of their inodes.
@@ -171,8 +172,9 @@ impl Checker<'_> {
         self.totals(free_blocks, free_inodes);
     }
 
-    /// Owners against bitmaps, window by window. Returns free blocks and inodes; none if the groups
-    /// are too damaged to say anything. What the first window sees of inodes goes to `table`.
+    /// Compares owners with bitmaps, window by window. Returns the numbers of free blocks and
+    /// inodes; `None` after a device error. The first window adds the inodes that it finds to
+    /// `table`.
     fn block_windows(&mut self, table: &mut Table) -> Option<(u64, u64)> {
         let geometry = self.sbi.geometry();
         let groups = geometry.groups_count.get();
@@ -221,8 +223,8 @@ impl Checker<'_> {
         Some(free)
     }
 
-    /// Claims what the inodes of a group own. With a table, which they go to, inodes and counts are
-    /// checked and the free inodes returned, else 0.
+    /// Claims the blocks that the inodes of a group own. With a table, adds the inodes to it,
+    /// checks inodes and counts, and returns the number of free inodes; otherwise returns 0.
     #[expect(
         clippy::arithmetic_side_effects,
         reason = "no more inodes are marked or counted than a group has: less than 2^32"
@@ -272,7 +274,7 @@ impl Checker<'_> {
         free.into()
     }
 
-    /// Reports a count of a group's descriptor that is not what was counted.
+    /// Reports a count of a group's descriptor that differs from the number counted.
     fn compare_count(&mut self, group: GroupNr, field: &'static str, [stored, counted]: [u32; 2]) {
         if stored != counted {
             self.report(Issue::GroupCount {
@@ -284,15 +286,15 @@ impl Checker<'_> {
         }
     }
 
-    /// The groups whose inodes the window from `from` on covers.
+    /// The groups of the inode window that begins at group `from`.
     fn inode_window(&self, from: u32) -> Range<u32> {
         let geometry = self.sbi.geometry();
         let step = (table::WINDOW_INODES / geometry.inodes_per_group).max(1);
         from..from.saturating_add(step).min(geometry.groups_count.get())
     }
 
-    /// Names against inodes and link counts, window by window. `first` is the first window's table,
-    /// with its inodes in it.
+    /// Compares names with inodes and link counts, window by window. `first` is the first
+    /// window's table, which contains its inodes.
     fn inode_windows(&mut self, first: Table) {
         let geometry = self.sbi.geometry();
         let directories = std::mem::take(&mut self.directories);
@@ -332,7 +334,7 @@ impl Checker<'_> {
         (self.observer.progress)(progress);
     }
 
-    /// Calls `f` for every inode in use in some groups; nothing is reported.
+    /// Calls `f` for every inode in use in a range of groups; nothing is reported.
     fn for_each_used(&mut self, groups: Range<u32>, mut f: impl FnMut(&Inode)) {
         for group in groups.map(GroupNr) {
             let Some(desc) = self.desc(group, false) else {
@@ -362,7 +364,8 @@ impl Checker<'_> {
         }
     }
 
-    /// The superblock's counts; a file system that was in use does not keep them, nor do backups.
+    /// Checks the superblock's counts; a file system in use does not update them, nor do backups
+    /// contain current ones.
     fn totals(&mut self, free_blocks: u64, free_inodes: u64) {
         let superblock = self.sbi.superblock();
         if superblock.s_state.get() & STATE_VALID == 0
@@ -395,14 +398,14 @@ impl Checker<'_> {
         (self.observer.report)(issue);
     }
 
-    /// Damage becomes an issue; anything else is stored as the reason why the check failed.
+    /// Reports damage as an issue; stores a device error as the reason why the check failed.
     fn report_error(&mut self, ino: Option<Ino>, error: Error) {
         match error {
             Error::Corrupt(damage) => self.report(Issue::Damage { ino, damage }),
             Error::Device(_) => {
                 self.failed.get_or_insert(error);
             }
-            // What cannot be judged (encrypted, say) is not wrong.
+            // What cannot be checked (for example, encrypted data) is not an issue.
             _ => {}
         }
     }
@@ -415,7 +418,7 @@ impl Checker<'_> {
     }
 }
 
-/// The clusters that blocks `start` to `start + len` lie in; the range has been checked.
+/// The clusters that contain blocks `start` to `start + len`; the range has been checked.
 fn clusters(sbi: &Sbi, start: Pblk, len: u32) -> Range<u64> {
     let geometry = sbi.geometry();
     let first = start.0.saturating_sub(geometry.first_data_block.into());
@@ -436,7 +439,7 @@ fn first_inode(sbi: &Sbi, group: GroupNr) -> Ino {
     Ino(group.0.saturating_mul(per_group).saturating_add(1))
 }
 
-/// Bit `number` of a bitmap; clear past its end.
+/// Bit `number` of a bitmap; 0 past its end.
 fn bit(bitmap: &[u8], number: u32) -> bool {
     bitmap
         .get(index(number / 8))

@@ -1,8 +1,9 @@
-//! Orphans: inodes that wait to be deleted or cut to their size, and what may be one.
+//! Orphans: inodes that still have to be deleted or truncated to their size, and which inodes may
+//! be orphans.
 //!
-//! An orphan is as a crash left it: a removed directory still has its "." and "..", whose links are
-//! already taken back, and a file that is being cut maps blocks past its size. The next opening for
-//! writing finishes that, so none of it is an issue.
+//! An orphan is in the state that a crash left: a removed directory still has its "." and "..",
+//! whose links are no longer counted, and a file that is being truncated maps blocks past its
+//! size. The next mount for writing completes the operation, so none of this is an issue.
 
 use uext4_ondisk::Ino;
 use uext4_ondisk::inode::FileType;
@@ -15,7 +16,7 @@ use crate::inode::{Inode, iget};
 use crate::map::map_blocks;
 
 impl Checker<'_> {
-    /// Reads the orphans and reports those that cannot be any.
+    /// Reads the orphans and reports those that cannot be orphans.
     pub(super) fn read_orphans(&mut self) {
         let orphans = match crate::orphan::orphans(self.sbi, map_blocks) {
             Ok(orphans) => orphans,
@@ -30,7 +31,7 @@ impl Checker<'_> {
         self.summary.orphans = len64(self.orphans.len());
     }
 
-    /// Why the kernel refuses to take an inode for an orphan.
+    /// The reason for which the kernel rejects an inode as an orphan.
     fn is_no_orphan(&self, ino: Ino) -> Option<&'static str> {
         if namei::is_hidden(self.sbi, ino) || ino == Ino::ROOT {
             return Some("it is the file system's own");
@@ -44,7 +45,7 @@ impl Checker<'_> {
             (None, _) => return Some("there is no such inode"),
             _ => {}
         }
-        // What is wrong with the inode itself is reported with its table.
+        // Errors of the inode itself are reported with its table.
         let inode = iget(self.sbi, ino).ok()?;
         let can_be_cut = matches!(
             inode.file_type,
@@ -53,13 +54,13 @@ impl Checker<'_> {
         (inode.links > 0 && !can_be_cut).then_some("it has links, and nothing of it can be cut")
     }
 
-    /// Whether the inode waits to be deleted or cut to its size.
+    /// Whether the inode still has to be deleted or truncated to its size.
     pub(super) fn is_orphan(&self, ino: Ino) -> bool {
         self.orphans.contains(&ino)
     }
 
-    /// Whether a directory has been removed and waits to be deleted: its "." and ".." count no
-    /// more.
+    /// Whether a directory was removed and still has to be deleted: its "." and ".." no longer
+    /// count.
     pub(super) fn is_removed(&self, dir: &Inode) -> bool {
         dir.links == 0 && self.is_orphan(dir.ino)
     }

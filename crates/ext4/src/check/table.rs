@@ -1,5 +1,5 @@
-//! What is known of the inodes in a window of groups: six bytes each, and only for groups that have
-//! inodes in use.
+//! Information about the inodes in a window of groups: six bytes each, and only for groups that
+//! have inodes in use.
 
 use std::num::NonZeroU32;
 use std::ops::Range;
@@ -10,21 +10,21 @@ use uext4_ondisk::{GroupNr, Ino};
 
 use crate::inode::Inode;
 
-/// Inodes a window covers at most: 96 MiB.
+/// Maximum number of inodes of a window: 96 MiB.
 pub(super) const WINDOW_INODES: u32 = 1 << 24;
 
-/// What an inode in use was found to be.
+/// Information about an inode in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Seen {
     /// Its type, if it is in use.
     pub(super) file_type: Option<FileType>,
     /// `i_links_count`.
     pub(super) stored: u16,
-    /// Names counted, up to 65,535.
+    /// Number of names counted, up to 65,535.
     pub(super) names: u16,
 }
 
-/// The inodes of some groups.
+/// The inodes of a range of groups.
 #[derive(Debug)]
 pub(super) struct Table {
     groups: Range<u32>,
@@ -33,7 +33,7 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// Nothing seen yet in `groups`.
+    /// Creates an empty table for `groups`.
     pub(super) fn new(groups: Range<u32>, per_group: NonZeroU32) -> Self {
         let seen = groups.clone().map(|_| None).collect();
         Self {
@@ -43,7 +43,7 @@ impl Table {
         }
     }
 
-    /// The entry of an inode, made if need be; none outside the window.
+    /// The entry of an inode, created if necessary; `None` outside the window.
     pub(super) fn entry(&mut self, ino: Ino) -> Option<&mut Seen> {
         let (slot, at) = self.place(ino)?;
         let per_group = index(self.per_group.get());
@@ -53,8 +53,8 @@ impl Table {
             .get_mut(at)
     }
 
-    /// Remembers an inode in use, if it is in the window. Those that hold attribute values are
-    /// not named.
+    /// Adds an inode in use, if it is in the window. Inodes of attribute values are not added, as
+    /// they have no names.
     pub(super) fn add(&mut self, inode: &Inode) {
         let is_value = inode.has(InodeFlags::EA_INODE);
         if let Some(seen) = self.entry(inode.ino).filter(|_| !is_value) {
@@ -63,7 +63,7 @@ impl Table {
         }
     }
 
-    /// Everything seen in one group.
+    /// The entries of one group.
     pub(super) fn group(&self, group: GroupNr) -> &[Seen] {
         let slot = group.0.checked_sub(self.groups.start).map(index);
         slot.and_then(|s| self.seen.get(s))
@@ -71,7 +71,7 @@ impl Table {
             .unwrap_or_default()
     }
 
-    /// The groups this window covers.
+    /// The groups of this window.
     pub(super) fn groups(&self) -> Range<u32> {
         self.groups.clone()
     }

@@ -1,14 +1,14 @@
-//! Which blocks have an owner: a bitmap over a window of clusters, so that memory stays bounded on
-//! any file system; larger ones are checked window by window.
+//! Records which blocks have an owner: a bitmap over a window of clusters, so that memory stays
+//! bounded on any file system; larger file systems are checked window by window.
 
 use std::ops::Range;
 
 use uext4_ondisk::num::{index, lo32};
 
-/// Clusters a window covers: 32 MiB of bitmap, 1 TiB of 4 KiB blocks.
+/// Number of clusters of a window: 32 MiB of bitmap, 1 TiB of 4 KiB blocks.
 pub const WINDOW_CLUSTERS: u32 = 1 << 28;
 
-/// One bit a cluster: set once it has an owner.
+/// One bit per cluster: set once it has an owner.
 #[derive(Debug)]
 pub struct Usage {
     window: Range<u64>,
@@ -20,8 +20,8 @@ pub struct Usage {
     reason = "clusters are cut to the window, and then counted from its start"
 )]
 impl Usage {
-    /// No owners yet in `window` (cluster numbers), which is at most [`WINDOW_CLUSTERS`] long and
-    /// is cut to it.
+    /// Creates an empty record for `window` (cluster numbers), which is truncated to
+    /// [`WINDOW_CLUSTERS`].
     pub fn new(window: Range<u64>) -> Self {
         let len = window
             .end
@@ -33,7 +33,7 @@ impl Usage {
         }
     }
 
-    /// Gives `clusters` an owner. The first that had one already comes back; parts outside the
+    /// Sets an owner for `clusters`. Returns the first that already had one; parts outside the
     /// window are ignored.
     pub fn claim(&mut self, clusters: Range<u64>) -> Option<u64> {
         let from = clusters.start.max(self.window.start);
@@ -56,7 +56,7 @@ impl Usage {
         taken
     }
 
-    /// True if `cluster` has an owner; false outside the window.
+    /// Whether `cluster` has an owner; false outside the window.
     pub fn is_claimed(&self, cluster: u64) -> bool {
         if !self.window.contains(&cluster) {
             return false;
@@ -65,7 +65,7 @@ impl Usage {
         self.words[index(lo32(place / 64))] >> (place % 64) & 1 != 0
     }
 
-    /// The clusters this window covers.
+    /// The clusters of this window.
     pub fn window(&self) -> Range<u64> {
         self.window.clone()
     }

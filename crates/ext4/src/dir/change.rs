@@ -1,10 +1,10 @@
-//! Changing the names of a directory: linear ones here, hashed ones with the help of
+//! Changes the entries of a directory: linear ones here, hashed ones with the help of
 //! `htree_change`.
 //!
-//! The caller holds the directory alone, has started a handle with the credits a
-//! function asks for, and stores the inode afterwards. Where an error says that nothing was
-//! changed the handle may be used for something else; after any other error writing has ended.
-//! Left out: link counts, times, and whether the change makes sense (`names`).
+//! The caller holds the directory exclusively, has started a handle with the credits that a
+//! function needs, and stores the inode afterwards. If an error guarantees that nothing was
+//! changed, the handle may be used for something else; after any other error writing has ended.
+//! Not done here: link counts, times, and checks whether the change is valid (`names`).
 
 use uext4_buffer_cache::Buffer;
 use uext4_ondisk::dir_block::{self, Found, NewEntry, Spot};
@@ -24,7 +24,8 @@ use crate::inode::Inode;
 use crate::journal::handle::Handle;
 use crate::journal::sbi::Sbi;
 
-/// Most blocks of a directory that one new name changes: its leaf, the nodes above, and new ones.
+/// Maximum number of blocks of a directory that one new name changes: its leaf, the nodes above
+/// it, and new blocks.
 const ADD_BLOCKS: u32 = 4 + GROW_MAX as u32;
 
 /// Credits that [`add`] may need.
@@ -47,8 +48,8 @@ pub(crate) fn credits_init(sbi: &Sbi, dir: &Inode) -> u32 {
     1 + credits_grow(sbi, dir, 1)
 }
 
-/// Fails with [`Error::NotDirectory`], [`Error::Encrypted`], [`Error::Unsupported`] if names are
-/// not compared as they are stored.
+/// Fails with [`Error::NotDirectory`], [`Error::Encrypted`], and [`Error::Unsupported`] if names
+/// are not compared as stored.
 fn check_changeable(dir: &Inode) -> Result<()> {
     check_is_dir(dir)?;
     if dir.has(InodeFlags::ENCRYPT) {
@@ -65,7 +66,7 @@ fn is_dot(name: &[u8]) -> bool {
     name == b"." || name == b".."
 }
 
-/// Gives a new directory, which has no blocks yet, its "." and "..".
+/// Creates "." and ".." in a new directory, which has no blocks yet.
 ///
 /// Fails with [`Error::NoSpace`] with nothing changed, damage, device errors.
 pub(crate) fn init(handle: &Handle<'_>, dir: &mut Inode, parent: Ino) -> Result<()> {
@@ -73,7 +74,7 @@ pub(crate) fn init(handle: &Handle<'_>, dir: &mut Inode, parent: Ino) -> Result<
     append(handle, dir, dots.into_iter())
 }
 
-/// Adds a block of records.
+/// Appends a block of records.
 fn append<'a>(
     handle: &Handle<'_>,
     dir: &mut Inode,
@@ -160,12 +161,12 @@ pub(crate) fn may_hash(sbi: &Sbi) -> bool {
     index && htree::hash_version(sbi, code).is_ok()
 }
 
-/// Where a name is.
+/// Finds the position of a name.
 fn locate(sbi: &Sbi, dir: &Inode, name: &[u8]) -> Result<(Lblk, Buffer, Found)> {
     if is_dx(sbi, dir) && !is_dot(name) {
         return htree::find(sbi, dir, name)?.ok_or(Error::NotFound);
     }
-    // The ".." of an htree's root reaches to the end of its block, over the hashes.
+    // The ".." of an htree's root extends to the end of its block, over the hashes.
     let room = match is_dx(sbi, dir) {
         true => sbi.block_len(),
         false => format(sbi).room(),
@@ -181,7 +182,7 @@ fn locate(sbi: &Sbi, dir: &Inode, name: &[u8]) -> Result<(Lblk, Buffer, Found)> 
     Err(Error::NotFound)
 }
 
-/// Takes a name out; answers what it named.
+/// Removes a name; returns the inode that it referred to.
 ///
 /// Fails with [`Error::NotFound`] and [`Error::Invalid`] with nothing changed; damage, device
 /// errors.
@@ -199,7 +200,7 @@ pub(crate) fn delete(handle: &Handle<'_>, dir: &mut Inode, name: &[u8]) -> Resul
     Ok(found.ino)
 }
 
-/// Makes a name, which may be "..", name something else; answers what it named.
+/// Makes a name, which may be "..", refer to another inode; returns the previous inode.
 ///
 /// Fails with [`Error::NotFound`] with nothing changed; damage, device errors.
 pub(crate) fn replace(
@@ -228,7 +229,7 @@ pub(crate) fn replace(
     Ok(found.ino)
 }
 
-/// Whether there is nothing but "." and "..".
+/// Whether the directory contains only "." and "..".
 pub(crate) fn is_empty(sbi: &Sbi, dir: &Inode) -> Result<bool> {
     let name = find_linear(sbi, dir, |entry| !is_dot(entry.name))?;
     Ok(name.is_none())

@@ -1,10 +1,11 @@
-//! Names in encrypted directories, as the kernel shows them to a caller that has no key.
+//! Names in encrypted directories, as the kernel shows them without the key.
 //!
 //! The no-key name is base64url, without padding, of
 //! ```text
 //! directory hash u32 | minor hash u32 | the stored name's first 149 bytes | sha256 of the rest
 //! ```
-//! (the sum only for names that have a rest). Left out: keys, and everything done with them.
+//! (the hash only if the name is longer). Not implemented: keys, and all operations that need
+//! them.
 
 use sha2::{Digest, Sha256};
 use uext4_ondisk::checksum::le32;
@@ -16,12 +17,12 @@ use crate::dir::htree::root_info;
 use crate::inode::Inode;
 use crate::journal::sbi::Sbi;
 
-/// Bytes of a stored name that a no-key name holds whole.
+/// Number of bytes of a stored name that a no-key name contains unhashed.
 const NOKEY_BYTES: usize = 149;
 /// The alphabet of base64url.
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/// How the names of one directory are shown.
+/// The form in which the names of one directory are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NameForm {
     /// As stored.
@@ -31,7 +32,8 @@ pub(crate) enum NameForm {
 }
 
 impl NameForm {
-    /// Finds out about a directory. If the root of its htree cannot be read, hashes are left out.
+    /// Determines the form for a directory. If the root of its htree cannot be read, hashes are
+    /// omitted.
     pub(crate) fn of(sbi: &Sbi, dir: &Inode) -> Self {
         if !dir.has(InodeFlags::ENCRYPT) {
             return Self::Stored;
@@ -51,8 +53,8 @@ impl NameForm {
         Self::NoKey(code.and_then(|code| HashVersion::from_disk(code, sign)))
     }
 
-    /// The name to show for a stored one. `stored_hash` is what an entry carries in directories
-    /// that are also case-insensitive.
+    /// The name to show for a stored one. `stored_hash` is the hash that entries contain in
+    /// directories that are also case-insensitive.
     pub(crate) fn show(self, sbi: &Sbi, stored: &[u8], stored_hash: Option<DirHash>) -> Vec<u8> {
         let Self::NoKey(version) = self else {
             return stored.to_vec();
@@ -87,7 +89,7 @@ fn base64url(bytes: &[u8]) -> Vec<u8> {
         let word = chunk.iter().enumerate().fold(0u32, |word, (i, &byte)| {
             word | u32::from(byte) << (16 - 8 * i)
         });
-        // One character for each six bits begun.
+        // One character for each six bits, the last ones possibly incomplete.
         text.extend((0..=chunk.len()).map(|i| ALPHABET[(word >> (18 - 6 * i) & 63) as usize]));
     }
     text
@@ -120,7 +122,7 @@ mod tests {
             nokey_name(hash, &[7; 149]).len(),
             (8 + 149usize) * 4 / 3 + 1
         );
-        // The longest no-key name fits a directory entry again.
+        // The longest no-key name fits into a directory entry.
         let longest = nokey_name(hash, &[7; 255]);
         assert_eq!(longest.len(), 252);
         assert_ne!(longest, nokey_name(hash, &[&[7; 254][..], &[8]].concat()));

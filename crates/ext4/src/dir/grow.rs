@@ -1,4 +1,4 @@
-//! New blocks at the end of a directory.
+//! Adds blocks at the end of a directory.
 
 use uext4_ondisk::extent::Extent;
 use uext4_ondisk::{Lblk, Pblk};
@@ -12,10 +12,10 @@ use crate::journal::sbi::Sbi;
 use crate::map;
 use crate::map::map_blocks;
 
-/// Most blocks that one new name adds: a leaf, two split nodes, one below the root.
+/// Maximum number of blocks that one new name adds: a leaf, two split nodes, one below the root.
 pub(crate) const GROW_MAX: usize = 4;
 
-/// Blocks that were added to a directory, adjacent in it.
+/// Blocks that were added to a directory, with adjacent logical numbers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Grown {
     first: Lblk,
@@ -25,7 +25,7 @@ pub(crate) struct Grown {
 }
 
 impl Grown {
-    /// Each block in turn: where it is in the directory, and where it lies.
+    /// Returns the next block: its position in the directory, and its location on the device.
     pub(crate) fn next(&mut self) -> Option<(Lblk, Pblk)> {
         let block = self.blocks[..self.count].get(self.next)?;
         // OK to truncate: at most GROW_MAX.
@@ -35,13 +35,13 @@ impl Grown {
     }
 }
 
-/// Credits that adding `count` blocks may need: their bitmaps, and the map.
+/// Credits that adding `count` blocks may need, for their bitmaps and the map.
 pub(crate) fn credits_grow(sbi: &Sbi, dir: &Inode, count: usize) -> u32 {
-    // At most GROW_MAX blocks, which may all lie apart.
+    // At most GROW_MAX blocks, none of which may be adjacent.
     count as u32 * (1 + map::change::credits_insert(sbi, dir, 1))
 }
 
-/// Near which block the directory's next one should lie.
+/// The allocation goal for the directory's next block.
 fn goal(sbi: &Sbi, dir: &Inode, blocks: u64) -> Result<Pblk> {
     let last = blocks
         .checked_sub(1)
@@ -56,8 +56,8 @@ fn goal(sbi: &Sbi, dir: &Inode, blocks: u64) -> Result<Pblk> {
     Ok(group.map_or(Pblk(0), |(group, _)| sbi.geometry().group_start(group)))
 }
 
-/// Adds `count` blocks, at most [`GROW_MAX`], to the end of a directory; its size says so. A
-/// caller that calls fills them. Nothing was changed if there is no room.
+/// Adds `count` blocks, at most [`GROW_MAX`], to the end of a directory and updates its size. The
+/// caller fills them. If there is no space, nothing was changed.
 pub(crate) fn grow(handle: &Handle<'_>, dir: &mut Inode, count: usize) -> Result<Grown> {
     let sbi = handle.sbi();
     let block_size = sbi.geometry().block_size;
@@ -95,7 +95,7 @@ pub(crate) fn grow(handle: &Handle<'_>, dir: &mut Inode, count: usize) -> Result
     Ok(grown)
 }
 
-/// Takes blocks one after the other, all or none.
+/// Allocates blocks one after the other, all or none.
 fn take(handle: &Handle<'_>, grown: &mut Grown, count: usize, mut goal: Pblk) -> Result<()> {
     while grown.count < count {
         match handle.take_block(goal) {

@@ -1,9 +1,10 @@
-//! The way down a hashed directory: root, up to two levels of inner nodes, leaf.
+//! The path from the root to a leaf in a hashed directory: root, up to two levels of inner nodes,
+//! leaf.
 //!
-//! Names whose hash is equal may go on in the next leaf; its entry then carries the hash with bit
-//! 0 set. A [`Walk`] stands in one leaf and goes on to the next ones; lookup, changing
-//! (`htree_change`) and listing in the order of hashes (`readdir`) all use it. It pins the nodes
-//! on its way and looks at each once.
+//! Entries with the same hash may continue in the next leaf; the index entry of that leaf then
+//! has the hash with bit 0 set. A [`Walk`] is positioned at one leaf and advances to the
+//! following ones; lookup, changes (`htree_change`) and listing in the order of hashes
+//! (`readdir`) all use it. It pins the nodes of its path and reads each once.
 
 use uext4_buffer_cache::Buffer;
 use uext4_ondisk::dir_block;
@@ -19,19 +20,19 @@ use crate::dir::{DirCursor, format};
 use crate::inode::Inode;
 use crate::journal::sbi::Sbi;
 
-/// Leaves that names of one hash may fill; no honest directory comes near.
+/// Maximum number of leaves with entries of one hash; no valid directory comes near.
 pub(crate) const SAME_HASH_LEAVES_MAX: u32 = 4096;
-/// Nodes on the way to a leaf, the root included.
+/// Maximum number of nodes on the path to a leaf, the root included.
 const FRAMES_MAX: usize = 3;
 
-/// A node on the way down and the entry taken in it.
+/// A node of the path, and the entry selected in it.
 #[derive(Clone, Debug)]
 pub(crate) struct Frame {
     pub(crate) lblk: Lblk,
     pub(crate) buffer: Buffer,
-    /// Index of the entry taken.
+    /// Index of the selected entry.
     pub(crate) taken: usize,
-    /// Its block.
+    /// The block that it refers to.
     child: Lblk,
     /// Hash of the entry after it.
     next_hash: Option<u32>,
@@ -39,7 +40,7 @@ pub(crate) struct Frame {
     pub(crate) limit: usize,
 }
 
-/// Which entry of a node to take.
+/// Which entry of a node to select.
 #[derive(Clone, Copy, Debug)]
 enum Take {
     Hash(u32),
@@ -78,7 +79,7 @@ impl Frame {
     }
 }
 
-/// Stands in a leaf of an htree.
+/// A position at a leaf of an htree.
 #[derive(Debug)]
 pub(crate) struct Walk {
     cursor: DirCursor,
@@ -86,7 +87,7 @@ pub(crate) struct Walk {
     frames: [Option<Frame>; FRAMES_MAX],
 }
 
-/// The head of an htree's root.
+/// The header of an htree's root.
 pub(crate) fn root_info(sbi: &Sbi, dir: &Inode) -> Result<DxRootInfo> {
     let block = DirCursor::new(sbi, dir)?.block_at(sbi, dir, Lblk(0))?;
     parse_root_info(sbi, dir, &block.data)
@@ -111,22 +112,21 @@ fn parse_root_info(sbi: &Sbi, dir: &Inode, block: &[u8]) -> Result<DxRootInfo> {
     Ok(info)
 }
 
-/// How names are hashed where the root, or the superblock, says `code`.
+/// The hash function for the hash version `code` of a root or of the superblock.
 pub(crate) fn hash_version(sbi: &Sbi, code: u8) -> Result<HashVersion> {
     HashVersion::from_disk(code, sbi.superblock().hash_sign()).ok_or_else(|| Error::Unsupported {
         what: format!("directory hash {code}"),
     })
 }
 
-/// The hash of a name in a tree whose root says `code`.
+/// The hash of a name in a tree whose root has the hash version `code`.
 pub(crate) fn hash_of(sbi: &Sbi, code: u8, name: &[u8]) -> Result<DirHash> {
     let version = hash_version(sbi, code)?;
     Ok(hash_name(version, sbi.superblock().hash_seed(), name))
 }
 
 impl Walk {
-    /// Goes to the first leaf where names of the hash are that `hash` reports when it sees the
-    /// root.
+    /// Goes to the first leaf for the hash that `hash` returns for the root's header.
     pub(crate) fn to(
         sbi: &Sbi,
         dir: &Inode,
@@ -146,7 +146,7 @@ impl Walk {
         Ok((walk, hash))
     }
 
-    /// As [`Walk::to`], for a name; answers its hash too.
+    /// Like [`Walk::to`], for a name; also returns its hash.
     pub(crate) fn to_name(sbi: &Sbi, dir: &Inode, name: &[u8]) -> Result<(Self, u32)> {
         let hash = |info: &DxRootInfo| Ok(hash_of(sbi, info.hash_version, name)?.hash);
         Self::to(sbi, dir, hash)
@@ -157,12 +157,12 @@ impl Walk {
         usize::from(self.info.indirect_levels).min(FRAMES_MAX - 1)
     }
 
-    /// The nodes on the way, root first.
+    /// The nodes of the path, root first.
     pub(crate) fn frames(&self) -> impl DoubleEndedIterator<Item = &Frame> {
         self.frames.iter().take(self.bottom() + 1).flatten()
     }
 
-    /// Goes down from the node `from`, in which an entry is taken.
+    /// Descends from the node at depth `from`, in which an entry is selected.
     fn descend(&mut self, sbi: &Sbi, dir: &Inode, from: usize, take: Take) -> Result<()> {
         for depth in from..self.bottom() {
             let Some(child) = self.frames[depth].as_ref().map(|frame| frame.child) else {
@@ -175,10 +175,10 @@ impl Walk {
         Ok(())
     }
 
-    /// Where in the directory the leaf is.
+    /// The position of the leaf in the directory.
     pub(crate) fn leaf_lblk(&self) -> Lblk {
         let last = self.frames[self.bottom()].as_ref();
-        // OK to fall back: all frames down to the bottom are there once the walk is made.
+        // OK to fall back: all frames down to the bottom are set once the walk is created.
         last.map_or(Lblk(0), |frame| frame.child)
     }
 
@@ -188,17 +188,18 @@ impl Walk {
         Ok((lblk, self.cursor.buffer_at(sbi, dir, lblk)?))
     }
 
-    /// The hash that the next leaf begins with; bit 0 says that it goes on from this one.
+    /// The hash that the next leaf begins with; bit 0 is set if it continues the last hash of
+    /// this leaf.
     pub(crate) fn next_hash(&self) -> Option<u32> {
         self.frames().rev().find_map(|frame| frame.next_hash)
     }
 
-    /// Whether names of `hash`, which are in this leaf, may be in the next one too.
+    /// Whether entries with `hash`, which belong to this leaf, may also be in the next one.
     pub(crate) fn goes_on(&self, hash: u32) -> bool {
         self.next_hash().is_some_and(|next| next & !1 == hash)
     }
 
-    /// Goes to the next leaf, which [`Walk::next_hash`] has notified of.
+    /// Advances to the next leaf, whose hash [`Walk::next_hash`] returned.
     pub(crate) fn advance(&mut self, sbi: &Sbi, dir: &Inode) -> Result<()> {
         let has_next =
             |frame: &Option<Frame>| frame.as_ref().is_some_and(|f| f.next_hash.is_some());
@@ -214,7 +215,7 @@ impl Walk {
     }
 }
 
-/// The damage of a hash that goes on through more leaves than can be.
+/// The damage of a hash that continues through more leaves than possible.
 pub(crate) fn too_many_leaves(dir: &Inode) -> Error {
     Error::Corrupt(Damage::Directory {
         ino: dir.ino,
@@ -222,8 +223,8 @@ pub(crate) fn too_many_leaves(dir: &Inode) -> Error {
     })
 }
 
-/// Finds a name by its hash, and the leaf it is in. [`Error::Unsupported`] in place of an answer if
-/// the hash is not one of names as stored.
+/// Finds a name by its hash, and the leaf that contains it. Fails with [`Error::Unsupported`] if
+/// the hash is not computed from names as stored.
 pub(crate) fn find(
     sbi: &Sbi,
     dir: &Inode,
@@ -245,7 +246,7 @@ pub(crate) fn find(
     Err(too_many_leaves(dir))
 }
 
-/// Looks a name up by its hash. `None` if it is not there.
+/// Looks up a name by its hash. `None` if it does not exist.
 pub(crate) fn lookup(sbi: &Sbi, dir: &Inode, name: &[u8]) -> Result<Option<Ino>> {
     Ok(find(sbi, dir, name)?.map(|(_, _, found)| found.ino))
 }

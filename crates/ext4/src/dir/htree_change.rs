@@ -1,4 +1,5 @@
-//! Adding names to hashed directories: leaves split by hash, full nodes split, and the tree grows.
+//! Adds names to hashed directories: splits leaves by hash, splits full nodes, and deepens the
+//! tree.
 //!
 //! ```text
 //! room in the leaf       one record goes in
@@ -6,10 +7,10 @@
 //!   full node above      its upper half becomes a node of its own, and so on upwards
 //!   full root            its entries become a node below it
 //! ```
-//! A leaf is split between two different hashes where that can be; else bit 0 of the new leaf's
-//! hash says that it goes on. Blocks are taken before anything is changed, so that a lack of
-//! space leaves no trace. Left out: taking names out (`dir::change`), as that changes nothing but
-//! a leaf.
+//! A leaf is split between two different hashes if possible; otherwise bit 0 of the new leaf's
+//! hash marks that it continues the one before. Blocks are allocated before anything is changed,
+//! so that a lack of space leaves everything unchanged. Removing names (`dir::change`) is not
+//! done here, as it changes only a leaf.
 
 use uext4_buffer_cache::Buffer;
 use uext4_ondisk::dir_block::{self, DOTS_LEN, DirFormat, NewEntry, Record, Spot};
@@ -54,24 +55,25 @@ pub(crate) fn add(handle: &Handle<'_>, dir: &mut Inode, new: &NewEntry<'_>) -> R
     }
 }
 
-/// A name on its way into one of two leaves.
+/// A name that is to be stored in one of two leaves.
 struct Item<'a> {
     hash: u32,
     entry: NewEntry<'a>,
 }
 
-/// Names in a block of a directory.
+/// The names in a block of a directory.
 #[derive(Clone, Copy)]
 struct Names<'a> {
     /// The contents of the block.
     bytes: &'a [u8],
-    /// Where it lies on the device.
+    /// Its location on the device.
     block: Pblk,
-    /// The offset in bytes of the first record that counts.
+    /// The offset in bytes of the first record to use.
     from: usize,
 }
 
-/// The names of a block, and the new one behind those of equal hash, in the order of their hashes.
+/// Returns the names of a block and the new one, after those of equal hash, in the order of their
+/// hashes.
 fn sorted<'a>(
     sbi: &Sbi,
     hash_code: u8,
@@ -105,8 +107,8 @@ fn sorted<'a>(
     Ok(items)
 }
 
-/// Where to cut the names of one leaf in two: of the places where both parts fit a leaf, between
-/// two hashes rather than within one, and then as near the middle as can be.
+/// Chooses where to split the names of one leaf: among the positions where both parts fit into a
+/// leaf, between two hashes rather than within one, and then as close to the middle as possible.
 fn cut(items: &[Item<'_>], room: usize) -> Option<usize> {
     let len = |item: &Item<'_>| rec_len_for(item.entry.name.len());
     let total: usize = items.iter().map(len).sum();
@@ -135,7 +137,8 @@ fn entries<'a, 'b>(items: &'b [Item<'a>]) -> impl Iterator<Item = NewEntry<'a>> 
     items.iter().map(|item| item.entry)
 }
 
-/// More names than fit two leaves: cannot be, as those of one leaf and one more do.
+/// Error for more names than fit into two leaves: impossible, as the names of one leaf and one
+/// more do fit.
 fn cannot_split(dir: &Inode) -> Error {
     let why = "a block cannot be split";
     Error::Corrupt(Damage::Directory { ino: dir.ino, why })
@@ -170,7 +173,7 @@ fn split_leaf(
         let why = "its tree is as deep as it may be";
         return Err(Error::DirectoryFull { ino: dir.ino, why });
     }
-    // A full root costs a block as any other full node does.
+    // A full root needs a block, as any other full node does.
     let mut grown = grow(handle, dir, 1 + full)?;
     let mut tree = Tree {
         handle,
@@ -213,7 +216,7 @@ struct Tree<'a> {
 }
 
 impl Tree<'_> {
-    /// The entries of a node from the `from`th on.
+    /// The entries of a node, starting with number `from`.
     fn entries(&self, frame: &Frame, from: usize) -> Result<Vec<IndexEntry>> {
         let data = frame.buffer.data();
         let offset = entries_offset(frame.lblk);
@@ -223,7 +226,7 @@ impl Tree<'_> {
         Ok(all.map(|i| node.entry(i)).collect())
     }
 
-    /// Makes a node of `entries` in a new block.
+    /// Creates a node with `entries` in a new block.
     fn new_node(&self, entries: &[IndexEntry], grown: &mut Grown) -> Result<(Lblk, Buffer)> {
         let (lblk, block) = grown.next().ok_or_else(|| cannot_split(self.dir))?;
         let buffer = self.handle.fresh(block);
@@ -253,14 +256,14 @@ impl Tree<'_> {
             });
         let mut node = root.clone();
         (node.lblk, node.buffer) = (lblk, buffer);
-        // A node has room for more than a root, as its head is shorter.
+        // A node has space for more entries than a root, as its header is shorter.
         node.limit = usize::MAX;
         (root.taken, root.count) = (0, 1);
         self.frames.insert(1, node);
         Ok(())
     }
 
-    /// Puts an entry behind the one taken in the last frame, and splits nodes that are full.
+    /// Inserts an entry after the one selected in the last frame, and splits full nodes.
     fn insert(&mut self, mut entry: IndexEntry, grown: &mut Grown) -> Result<()> {
         while let Some(frame) = self.frames.pop() {
             if frame.count < frame.limit {
@@ -291,8 +294,8 @@ impl Tree<'_> {
     }
 }
 
-/// Makes a tree of a directory of one block that has no room for `new`: block 0 becomes its root,
-/// and all names go to two leaves.
+/// Converts a directory of one block that has no space for `new` to a tree: block 0 becomes its
+/// root, and all names move to two leaves.
 pub(crate) fn make(
     handle: &Handle<'_>,
     dir: &mut Inode,
@@ -338,7 +341,7 @@ pub(crate) fn make(
     Ok(())
 }
 
-/// What "." and ".." are in block 0.
+/// The inodes of "." and ".." in block 0.
 fn dots(sbi: &Sbi, dir: &Inode, bytes: &[u8], at: Pblk) -> Result<(Ino, Ino)> {
     let find = |name: &[u8]| dir_block::find(bytes, at, format(sbi).room(), name);
     match (find(b".")?, find(b"..")?) {

@@ -1,12 +1,12 @@
-//! Changing directories that lie within their inode, and giving them a block when they are full.
+//! Changes inline directories, and converts them to a block when they are full.
 //!
 //! ```text
 //! i_block      parent (4) | records (56)
 //! system.data  records
 //! ```
-//! "." and ".." are not there. As a block they come first and the records follow as they are, so
-//! that the place of a record is the same before and after. Left out: new directories of this
-//! kind, and making room by a longer attribute.
+//! "." and ".." are not stored. In a block they come first and the records follow unchanged, so
+//! that the position of a record is the same before and after the conversion. Not implemented:
+//! creating inline directories, and making space by extending the attribute.
 
 use uext4_ondisk::dir_block::{
     self, Found, INLINE_PARENT_LEN, NewEntry, Spot, inline_parent, put_inline_parent,
@@ -36,10 +36,10 @@ fn regions(data: &mut [u8]) -> impl Iterator<Item = &mut [u8]> {
     [&mut first[INLINE_PARENT_LEN..], second].into_iter()
 }
 
-/// What stands in a region where its records are wrong.
+/// The block that damage names for records of a region: none.
 const NO_BLOCK: Option<Pblk> = None;
 
-/// Adds a name; false if there is no room, and nothing was changed.
+/// Adds a name; returns false without a change if there is no space.
 pub(crate) fn add(handle: &Handle<'_>, dir: &mut Inode, new: &NewEntry<'_>) -> Result<bool> {
     let mut data = inline_data(handle.sbi(), dir)?;
     let mut place = None;
@@ -60,7 +60,7 @@ pub(crate) fn add(handle: &Handle<'_>, dir: &mut Inode, new: &NewEntry<'_>) -> R
     Ok(true)
 }
 
-/// Changes the record of a name; answers what it named.
+/// Changes the record of a name; returns the inode that it referred to.
 pub(crate) fn change(
     handle: &Handle<'_>,
     dir: &mut Inode,
@@ -81,14 +81,14 @@ pub(crate) fn change(
     Ok(found.ino)
 }
 
-/// Gives the directory another parent; answers the old one.
+/// Sets another parent; returns the old one.
 pub(crate) fn replace_parent(dir: &mut Inode, parent: Ino) -> Ino {
     let old = inline_parent(&dir.i_block);
     put_inline_parent(&mut dir.i_block, parent);
     old
 }
 
-/// Puts back what [`inline_data`] gave.
+/// Stores the data that [`inline_data`] returned.
 fn put_data(handle: &Handle<'_>, dir: &mut Inode, data: &[u8]) -> Result<()> {
     let (first, second) = data.split_at(I_BLOCK_LEN);
     if !second.is_empty() {
@@ -98,7 +98,7 @@ fn put_data(handle: &Handle<'_>, dir: &mut Inode, data: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Changes the value of `system.data` for one of the same length, or removes it.
+/// Replaces the value of `system.data` by one of the same length, or removes it.
 fn put_value(handle: &Handle<'_>, dir: &Inode, value: Option<&[u8]>) -> Result<()> {
     let Some(at) = dir.xattr_offset else {
         return Ok(());
@@ -121,7 +121,7 @@ fn put_value(handle: &Handle<'_>, dir: &Inode, value: Option<&[u8]>) -> Result<(
     })
 }
 
-/// The directory as the block that it would have.
+/// The contents of the block that the directory would have.
 pub(crate) fn as_block(sbi: &Sbi, dir: &Inode) -> Result<Vec<u8>> {
     let mut data = inline_data(sbi, dir)?;
     let parent = inline_parent(&dir.i_block);

@@ -1,12 +1,12 @@
-//! Directories: read, looked up, changed; and paths, which are made of their names.
+//! Directories: reading, lookup, changes; and paths, which consist of their names.
 //!
 //! ```text
 //! DirCursor: runs of blocks → block, verified once      ReadDir: block → records, owned
 //! ```
-//! This file reads them from front to back, block by block or within the inode; in a hashed
-//! directory the inner nodes look like blocks without used records, so that the same walk serves.
-//! `htree` looks a name up by its hash, `change` adds and removes names, with `grow`,
-//! `htree_change` and `inline_dir` below it, and `namei` follows paths.
+//! This file reads directories from front to back, block by block or inline in the inode; in a
+//! hashed directory the inner nodes look like blocks without used records, so the same walk
+//! works. `htree` looks up a name by its hash, `change` adds and removes names with the help of
+//! `grow`, `htree_change` and `inline_dir`, and `namei` follows paths.
 
 pub(crate) mod change;
 pub(crate) mod crypto;
@@ -42,19 +42,20 @@ use crate::map::MapCursor;
 
 /// Blocks of a directory that are read at once.
 const DIR_READAHEAD: u32 = 32;
-/// Damaged blocks after which a directory is given up.
+/// Number of damaged blocks after which reading a directory stops.
 const DAMAGED_MAX: u32 = 64;
 
-/// A name in a directory.
+/// An entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirEntry {
-    /// The inode, never 0; it may still be a number that does not exist.
+    /// The inode number, never 0; an inode with this number may not exist.
     pub ino: Ino,
-    /// The name as stored: 1 to 255 bytes, encrypted where the directory is.
+    /// The name as stored: 1 to 255 bytes, encrypted if the directory is.
     pub name: Vec<u8>,
-    /// The type the record reports; the inode has the last word.
+    /// The file type stored in the record; the type in the inode is authoritative.
     pub file_type: Option<FileType>,
-    /// The hash behind the name, in directories that are both encrypted and case-insensitive.
+    /// The hash stored after the name, in directories that are both encrypted and
+    /// case-insensitive.
     pub hash: Option<DirHash>,
 }
 
@@ -69,7 +70,7 @@ impl From<dir_entry::DirEntry<'_>> for DirEntry {
     }
 }
 
-/// One block of a directory, verified.
+/// A verified block of a directory.
 #[derive(Clone, Debug)]
 pub(crate) struct Block {
     pub(crate) at: Pblk,
@@ -93,12 +94,12 @@ pub(crate) fn check_is_dir(inode: &Inode) -> Result<()> {
     }
 }
 
-/// Whether the directory has an htree that is in force.
+/// Whether the directory has an htree that is in use.
 pub(crate) fn is_dx(sbi: &Sbi, dir: &Inode) -> bool {
     dir.has(InodeFlags::INDEX) && sbi.geometry().features.compat.contains(Compat::DIR_INDEX)
 }
 
-/// Blocks of a directory that has blocks.
+/// Number of blocks of a directory that is not inline.
 fn block_count(sbi: &Sbi, dir: &Inode) -> Result<u32> {
     let blocks = sbi.geometry().block_size.blocks_for(dir.size);
     u32::try_from(blocks)
@@ -110,13 +111,13 @@ fn block_count(sbi: &Sbi, dir: &Inode) -> Result<u32> {
         }))
 }
 
-/// How directories are laid out.
+/// The on-disk format of directories.
 #[inline]
 pub(crate) fn format(sbi: &Sbi) -> DirFormat {
     DirFormat::new(sbi.geometry())
 }
 
-/// What block `lblk` of a directory is, and whose.
+/// The kind and the owner of block `lblk` of a directory.
 pub(crate) fn owner(dir: &Inode, lblk: Lblk) -> Owner {
     let kind = if lblk.0 == 0 {
         Kind::DirFirst
@@ -126,7 +127,7 @@ pub(crate) fn owner(dir: &Inode, lblk: Lblk) -> Owner {
     Owner::new(kind, 0, dir.ino, dir.generation)
 }
 
-/// Reads block `lblk` of a directory, which lies at `at`.
+/// Reads block `lblk` of a directory, which is located at `at`.
 fn read_block(sbi: &Sbi, dir: &Inode, lblk: Lblk, at: Pblk) -> Result<Buffer> {
     sbi.bread("directory", at, owner(dir, lblk).tag(), |bytes| {
         let Some(seed) = sbi.geometry().csum_seed else {
@@ -140,7 +141,7 @@ fn read_block(sbi: &Sbi, dir: &Inode, lblk: Lblk, at: Pblk) -> Result<Buffer> {
     })
 }
 
-/// Where the hashes start if this block of a hashed directory is its root or an inner node.
+/// The offset of the hashes if this block of a hashed directory is its root or an inner node.
 pub(crate) fn dx_entries_offset(bytes: &[u8], lblk: Lblk) -> Option<usize> {
     if lblk.0 == 0 {
         return Some(DX_ROOT_ENTRIES_OFFSET);
@@ -150,7 +151,7 @@ pub(crate) fn dx_entries_offset(bytes: &[u8], lblk: Lblk) -> Option<usize> {
     spans.then_some(DX_NODE_ENTRIES_OFFSET)
 }
 
-/// Goes through the blocks of a directory; each costs one look into the cache.
+/// Iterates over the blocks of a directory; each costs one cache lookup.
 #[derive(Clone, Debug)]
 pub(crate) struct DirCursor {
     map: MapCursor,
@@ -170,7 +171,7 @@ impl DirCursor {
         })
     }
 
-    /// The same from `lblk` on.
+    /// The same cursor, starting at `lblk`.
     pub(crate) fn starting_at(self, lblk: Lblk) -> Self {
         Self {
             next: lblk.0,
@@ -178,14 +179,14 @@ impl DirCursor {
         }
     }
 
-    /// The next block, as [`DirCursor::next_buffer`] gives it.
+    /// The next block, like [`DirCursor::next_buffer`].
     pub(crate) fn next_block(&mut self, sbi: &Sbi, dir: &Inode) -> Option<Result<Block>> {
         let next = self.next_buffer(sbi, dir)?;
         Some(next.map(|(_, buffer)| Block::from(buffer)))
     }
 
-    /// The next block and where it is in the directory. After damage of one block the walk goes on
-    /// behind it; damage of the mapping ends it.
+    /// The next block and its position in the directory. After damage of one block the walk
+    /// continues with the next one; damage of the mapping ends it.
     pub(crate) fn next_buffer(&mut self, sbi: &Sbi, dir: &Inode) -> Option<Result<(Lblk, Buffer)>> {
         if self.next >= self.end {
             return None;
@@ -215,12 +216,12 @@ impl DirCursor {
         Some(read_block(sbi, dir, lblk, at).map(|buffer| (lblk, buffer)))
     }
 
-    /// The block at `lblk`, wherever the walk is.
+    /// The block at `lblk`, independent of the current position.
     pub(crate) fn block_at(&mut self, sbi: &Sbi, dir: &Inode, lblk: Lblk) -> Result<Block> {
         self.buffer_at(sbi, dir, lblk).map(Block::from)
     }
 
-    /// The buffer of the block at `lblk`, wherever the walk is.
+    /// The buffer of the block at `lblk`, independent of the current position.
     pub(crate) fn buffer_at(&mut self, sbi: &Sbi, dir: &Inode, lblk: Lblk) -> Result<Buffer> {
         if lblk.0 >= self.end {
             return Err(Error::Corrupt(Damage::Directory {
@@ -243,22 +244,23 @@ fn hole(dir: &Inode) -> Error {
     })
 }
 
-/// The names of a directory that fast commits changed, and whose they are now.
+/// The names of a directory that fast commits changed, and their current inodes.
 fn changed_names<'a>(sbi: &'a Sbi, dir: &Inode) -> Option<&'a ChangedNames> {
     sbi.fast_commit()?.names(dir.ino)
 }
 
-/// What ".." is in a directory that fast commits made: it has no blocks yet.
+/// The inode of ".." in a directory that fast commits created: it has no blocks yet.
 fn new_dir_parent(sbi: &Sbi, dir: &Inode) -> Option<Ino> {
     sbi.fast_commit()?.changed(dir.ino)?.parent
 }
 
-/// Whether the entries of a directory are all at hand in memory.
+/// Whether the entries of a directory are all in memory.
 fn has_no_blocks(sbi: &Sbi, dir: &Inode) -> bool {
     dir.has(InodeFlags::INLINE_DATA) || new_dir_parent(sbi, dir).is_some()
 }
 
-/// The entries of a directory without blocks, "." and ".." first, before fast commits change them.
+/// The entries of a directory without blocks, "." and ".." first, before the changes of fast
+/// commits.
 fn entries_at_hand(sbi: &Sbi, dir: &Inode) -> Result<Vec<Result<DirEntry>>> {
     let dot = |name: &[u8], ino| DirEntry {
         ino,
@@ -278,7 +280,7 @@ fn entries_at_hand(sbi: &Sbi, dir: &Inode) -> Result<Vec<Result<DirEntry>>> {
     Ok(entries)
 }
 
-/// An entry that does not lie in a block.
+/// An entry that is not stored in a block.
 fn borrowed(ino: Ino, name: &[u8], hash: Option<DirHash>) -> dir_entry::DirEntry<'_> {
     dir_entry::DirEntry {
         ino,
@@ -290,7 +292,7 @@ fn borrowed(ino: Ino, name: &[u8], hash: Option<DirHash>) -> dir_entry::DirEntry
     }
 }
 
-/// The first entry that `wanted` accepts, searched from front to back.
+/// Returns the first entry that `wanted` accepts, searching from front to back.
 pub(crate) fn find_linear(
     sbi: &Sbi,
     dir: &Inode,
@@ -329,15 +331,15 @@ pub(crate) fn find_linear(
         .map(|(_, ino)| ino))
 }
 
-/// The entries of a directory in the order they lie there, "." and ".." included.
+/// The entries of a directory in stored order, "." and ".." included.
 ///
-/// A damaged block gives one error, and the walk goes on behind it.
+/// A damaged block gives one error, and the walk continues after it.
 #[derive(Debug)]
 pub struct ReadDir {
     sbi: Arc<Sbi>,
     dir: Inode,
     source: Source,
-    /// Names that fast commits added, reported last.
+    /// Names that fast commits added, which are returned last.
     added: vec::IntoIter<(Vec<u8>, Ino)>,
 }
 
@@ -350,14 +352,14 @@ enum Source {
 #[derive(Debug)]
 struct Blocks {
     cursor: DirCursor,
-    /// The block in hand and the offset of its next record.
+    /// The current block and the offset of its next record.
     block: Option<(Block, usize)>,
     damaged: u32,
 }
 
 /// Starts reading a directory.
 ///
-/// Fails with [`Error::NotDirectory`], damage that leaves nothing to read.
+/// Fails with [`Error::NotDirectory`], or with damage that leaves nothing to read.
 pub(crate) fn read_dir(sbi: &Arc<Sbi>, dir: &Inode) -> Result<ReadDir> {
     check_is_dir(dir)?;
     let source = if has_no_blocks(sbi, dir) {
@@ -411,7 +413,8 @@ impl ReadDir {
         }
     }
 
-    /// The block of the directory that the entry last returned lies in, if it lies in one.
+    /// The block of the directory that contains the entry returned last, if it is stored in a
+    /// block.
     pub(crate) fn lblk(&self) -> Option<Lblk> {
         match &self.source {
             Source::Blocks(blocks) if blocks.block.is_some() => {

@@ -1,4 +1,4 @@
-//! From names and paths to inodes.
+//! Lookup of names and paths.
 
 use uext4_ondisk::Ino;
 use uext4_ondisk::dir_entry::EXT4_NAME_LEN;
@@ -13,21 +13,22 @@ use crate::dir::{check_is_dir, find_linear, is_dx};
 use crate::inode::{Inode, iget};
 use crate::journal::sbi::Sbi;
 
-/// Symbolic links followed on one path, as in the kernel.
+/// Maximum number of symbolic links followed in one path, as in the kernel.
 const SYMLINKS_MAX: u32 = 40;
-/// Bytes of a path, symbolic links filled in: more than any honest one comes to.
+/// Maximum length in bytes of a path with symbolic links substituted: more than any valid path
+/// needs.
 const PATH_MAX: usize = 1 << 18;
 
 /// Whether a symbolic link at the end of a path is followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FollowLast {
-    /// What it points to is meant.
+    /// The target of the link is used.
     Yes,
-    /// The link itself is meant, unless the path ends in a slash.
+    /// The link itself is used, unless the path ends in a slash.
     No,
 }
 
-/// Looks a name up in a directory.
+/// Looks up a name in a directory.
 pub(crate) fn lookup(sbi: &Sbi, dir: &Inode, name: &[u8]) -> Result<Ino> {
     check_is_dir(dir)?;
     if name.len() > EXT4_NAME_LEN {
@@ -42,7 +43,7 @@ pub(crate) fn lookup(sbi: &Sbi, dir: &Inode, name: &[u8]) -> Result<Ino> {
     find(sbi, dir, name)?.ok_or(Error::NotFound)
 }
 
-/// Looks a name up in a directory whose names the caller holds, shared or alone.
+/// Looks up a name in a directory whose `Names` lock the caller holds, shared or exclusively.
 pub(crate) fn lookup_held(sbi: &Sbi, dir: &Inode, name: &[u8]) -> Result<Ino> {
     let plain = dir.file_type == FileType::Directory
         && !dir
@@ -70,7 +71,7 @@ fn find(sbi: &Sbi, dir: &Inode, name: &[u8]) -> Result<Option<Ino>> {
             entry.name == name || form.show(sbi, entry.name, entry.hash) == name
         });
     }
-    // The hashes of case-insensitive directories are not those of the names as stored.
+    // The hashes of case-insensitive directories are not computed from the names as stored.
     if is_dx(sbi, dir) && !is_dot(name) && !dir.has(InodeFlags::CASEFOLD) {
         match htree::lookup(sbi, dir, name) {
             Err(Error::Unsupported { .. }) => {}
@@ -80,21 +81,21 @@ fn find(sbi: &Sbi, dir: &Inode, name: &[u8]) -> Result<Option<Ino>> {
     find_linear(sbi, dir, |entry| entry.name == name)
 }
 
-/// What a walk along a path needs to know of the inodes on the way.
+/// The operations on inodes that a walk along a path needs.
 pub(crate) trait Steps {
-    /// An inode on the way.
+    /// An inode of the path.
     type Node;
-    /// Where absolute paths begin.
+    /// The root, where absolute paths begin.
     fn root(&self) -> Result<Self::Node>;
-    /// The inode of a name in a directory.
+    /// Looks up a name in a directory.
     fn child(&self, dir: &Self::Node, name: &[u8]) -> Result<Self::Node>;
-    /// What kind it is of.
+    /// The file type of the inode.
     fn file_type(&self, node: &Self::Node) -> FileType;
     /// The target of a symbolic link.
     fn target(&self, link: &Self::Node) -> Result<Vec<u8>>;
 }
 
-/// Inodes read one by one, of any file system.
+/// Inodes that are read one by one, for any file system.
 struct Read<'a>(&'a Sbi);
 
 impl Steps for Read<'_> {
@@ -122,9 +123,9 @@ pub(crate) fn resolve(sbi: &Sbi, path: &[u8], last: FollowLast) -> Result<Inode>
     walk(&Read(sbi), path, last)
 }
 
-/// Goes along a path from the root directory; symbolic links on the way are followed, absolute ones
-/// from the root of this file system. Empty parts and "." are skipped; the empty path is the root.
-/// What a path that ends in a slash leads to must be a directory.
+/// Follows a path from the root directory. Symbolic links in the path are followed, absolute ones
+/// from the root of this file system. Empty components and "." are skipped; the empty path is the
+/// root. A path that ends in a slash must lead to a directory.
 pub(crate) fn walk<S: Steps>(steps: &S, path: &[u8], last: FollowLast) -> Result<S::Node> {
     let must_be_dir = |node: &S::Node| match steps.file_type(node) {
         FileType::Directory => Ok(()),
@@ -168,7 +169,7 @@ pub(crate) fn walk<S: Steps>(steps: &S, path: &[u8], last: FollowLast) -> Result
     Ok(current)
 }
 
-/// A path's last name, and the path of the directory it is in; whether slashes follow the name.
+/// A path's last name and the path of its directory; whether slashes follow the name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Split<'a> {
     pub(crate) dir: &'a [u8],
@@ -177,7 +178,7 @@ pub(crate) struct Split<'a> {
     pub(crate) slash: bool,
 }
 
-/// Takes the last name off a path.
+/// Splits off the last name of a path.
 pub(crate) fn split(path: &[u8]) -> Split<'_> {
     let end = path.iter().rposition(|&b| b != b'/').map_or(0, |at| at + 1);
     let start = path[..end].iter().rposition(|&b| b == b'/');
@@ -189,7 +190,7 @@ pub(crate) fn split(path: &[u8]) -> Split<'_> {
     }
 }
 
-/// The part of a path at or after `at`, and where it ends.
+/// The path component at or after `at`, and its end.
 fn next_part(path: &[u8], at: usize) -> Option<(&[u8], usize)> {
     let rest = path.get(at..)?;
     let start = at + rest.iter().position(|&b| b != b'/')?;
@@ -198,7 +199,7 @@ fn next_part(path: &[u8], at: usize) -> Option<(&[u8], usize)> {
     Some((path.get(start..start + len)?, start + len))
 }
 
-/// Whether a directory may hold a name.
+/// Checks that a directory may contain this name.
 pub(crate) fn check_name(name: &[u8]) -> Result<()> {
     if name.len() > EXT4_NAME_LEN {
         return Err(Error::NameTooLong);
@@ -210,7 +211,7 @@ pub(crate) fn check_name(name: &[u8]) -> Result<()> {
     }
 }
 
-/// Whether a text has none of the bytes `forbidden`.
+/// Checks that a text contains none of the bytes `forbidden`.
 pub(crate) fn check_bytes(what: &'static str, text: &[u8], forbidden: &[u8]) -> Result<()> {
     match text.iter().position(|byte| forbidden.contains(byte)) {
         // OK to index: it was found there.
@@ -223,21 +224,22 @@ pub(crate) fn check_bytes(what: &'static str, text: &[u8], forbidden: &[u8]) -> 
     }
 }
 
-/// Whether a symbolic link may have this target.
+/// Checks that a symbolic link may have this target.
 pub(crate) fn check_target(target: &[u8], block_len: usize) -> Result<()> {
     let what = "the target of the symbolic link";
     if target.is_empty() {
         return Err(Invalid::Empty(what).into());
     }
     check_bytes(what, target, b"\0")?;
-    // The kernel wants room for a zero behind the target.
+    // The kernel requires space for a zero byte after the target.
     match target.len() < block_len {
         true => Ok(()),
         false => Err(Error::NameTooLong),
     }
 }
 
-/// Whether an inode holds something of the file system's own. No name leads to any of them.
+/// Whether an inode is internal to the file system, such as the journal. No name refers to such
+/// an inode.
 pub(crate) fn is_hidden(sbi: &Sbi, ino: Ino) -> bool {
     let superblock = sbi.superblock();
     let own = [

@@ -1,14 +1,15 @@
-//! Listing a directory bit by bit while it changes: each entry has a cookie that stands for its
-//! place, and a listing goes on from any cookie.
+//! Lists a directory in steps while it changes: each entry has a cookie for its position, and a
+//! listing can continue from any cookie.
 //!
 //! ```text
 //! hashed      hash (31 bits) | minor hash (32 bits)     stays when names move between leaves
 //! linear      offset in the directory + 1               stays, as records never move
 //! ```
 //! A directory of one block that would get an htree if it grew is listed as if it had one, so
-//! that cookies stay good. "." and ".." come first, at 1 and 2. Names of one hash are all at hand
-//! when the first of them is reported; should even their minor hashes be equal, they are reported
-//! by name, each one higher than the one before.
+//! that cookies stay valid. "." and ".." come first, with the cookies 1 and 2. All entries with
+//! the same hash are in memory when the first of them is reported; if their minor hashes are
+//! equal too, they are reported in the order of their names, each with a cookie higher than the
+//! one before.
 
 use uext4_ondisk::dir_entry::{DirBlock, DirEntry};
 use uext4_ondisk::hash::{HashVersion, hash_name};
@@ -43,7 +44,7 @@ pub(crate) fn read_from(sbi: &Sbi, dir: &Inode, cookie: u64, f: &mut EachEntry<'
     }
     if is_dx(sbi, dir) {
         match read_tree(sbi, dir, cookie, f) {
-            // The hash is not one of names as stored.
+            // The hash is not computed from names as stored.
             Err(Error::Unsupported { .. }) => {}
             done => return done,
         }
@@ -54,20 +55,20 @@ pub(crate) fn read_from(sbi: &Sbi, dir: &Inode, cookie: u64, f: &mut EachEntry<'
     read_linear(sbi, dir, cookie, f)
 }
 
-/// A name of a directory.
+/// An entry of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listed<'a> {
     /// The name as stored, 1 to 255 bytes.
     pub name: &'a [u8],
-    /// Whose it is.
+    /// The inode that it refers to.
     pub ino: Ino,
-    /// The type noted next to it, where there is one.
+    /// The file type stored in the entry, if there is one.
     pub file_type: Option<FileType>,
-    /// The cookie to go on with after it.
+    /// The cookie to continue after this entry.
     pub next: u64,
 }
 
-/// As [`read_from`], for users.
+/// Like [`read_from`], for the public interface.
 pub(crate) fn list(
     sbi: &Sbi,
     dir: &Inode,
@@ -123,10 +124,10 @@ fn report_records(
     Ok(true)
 }
 
-/// Where an entry of a batch is.
+/// The position of an entry of a batch.
 #[derive(Clone, Copy, Debug)]
 struct Item {
-    /// Its cookie, but for others of the same.
+    /// Its cookie, unless other entries have the same.
     key: u64,
     block: u32,
     offset: u32,
@@ -163,7 +164,7 @@ impl<'a> Batch<'a> {
         }
         let hash = hash_name(self.version, self.seed, name);
         let minor = match self.version {
-            // It has none.
+            // The legacy hash has no minor hash.
             HashVersion::Legacy | HashVersion::LegacyUnsigned => {
                 hash_name(HashVersion::HalfMd4Unsigned, self.seed, name).hash
             }
@@ -232,13 +233,13 @@ fn read_one(sbi: &Sbi, block: Block, cookie: u64, f: &mut EachEntry<'_>) -> Resu
 }
 
 fn read_tree(sbi: &Sbi, dir: &Inode, cookie: u64, f: &mut EachEntry<'_>) -> Result<()> {
-    // OK to truncate: 31 bits of hash; a cookie that was never given ends up anywhere.
+    // OK to truncate: 31 bits of hash; for an invalid cookie any position will do.
     let start = ((cookie >> 32) as u32) << 1;
     let (mut walk, _) = Walk::to(sbi, dir, |_| Ok(start))?;
     let version = hash_version(sbi, walk.info.hash_version)?;
     let mut batch = Batch::new(sbi, version, cookie);
     if start == 0 {
-        // "." and ".."; a root shows no other records.
+        // "." and ".."; a root has no other visible records.
         let root = DirCursor::new(sbi, dir)?.block_at(sbi, dir, Lblk(0))?;
         batch.gather(root)?;
     }

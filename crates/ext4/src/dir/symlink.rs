@@ -1,4 +1,4 @@
-//! Targets of symbolic links: in `i_block`, within the inode, or in a block.
+//! Targets of symbolic links: in `i_block`, inline in the inode, or in a block.
 
 use uext4_ondisk::inode::{FileType, InodeFlags};
 use uext4_ondisk::{Damage, Lblk};
@@ -13,11 +13,11 @@ use crate::journal::sbi::Sbi;
 use crate::map::map_blocks;
 use crate::map::readpage::read_range;
 
-/// Longest target the kernel follows or creates, in bytes.
+/// Longest target in bytes that the kernel follows or creates.
 const TARGET_MAX: u64 = 4095;
 
-/// Reads the one block of a target through the cache: a new one is only there until its
-/// transaction has been checkpointed.
+/// Reads the one block of a target through the cache: until its transaction has been
+/// checkpointed, a new block exists only there.
 fn read_block(sbi: &Sbi, inode: &Inode, target: &mut [u8]) -> Result<()> {
     let run = map_blocks(sbi, inode, Lblk(0), 1)?;
     if run.state != MapState::Written {
@@ -27,7 +27,7 @@ fn read_block(sbi: &Sbi, inode: &Inode, target: &mut [u8]) -> Result<()> {
     let tag = Owner::of(Kind::Data).tag();
     let block = sbi.bread("symbolic link", run.pblk, tag, |_| Ok(()))?;
     let data = block.data();
-    // OK to index: a target no longer than a block was asked for.
+    // OK to index: the requested target is no longer than a block.
     target.copy_from_slice(&data[..target.len()]);
     Ok(())
 }
@@ -59,7 +59,7 @@ pub(crate) fn read_link(sbi: &Sbi, inode: &Inode) -> Result<Vec<u8>> {
     } else {
         read_range(sbi, inode, 0, &mut target)?;
     }
-    // The kernel, too, takes the target as ending with the first zero byte.
+    // The kernel, too, ends the target at the first zero byte.
     match target.iter().position(|&b| b == 0) {
         None => {}
         Some(0) => {

@@ -1,13 +1,13 @@
-//! `auto_da_alloc`: data that replace older contents of a file do not wait for a flusher.
+//! `auto_da_alloc`: data that replaces older contents of a file does not wait for a flusher.
 //!
-//! Programs replace a file by writing another one and renaming it, or by cutting the file to
-//! nothing and writing it anew, mostly without fsync. The commit makes the new name, or the cut,
-//! durable within seconds, while delayed data would wait for half a minute: a crash between the
-//! two would leave an empty file and neither contents. So a rename over an existing file writes
-//! the dirty data of its source before it starts its handle, and any thread that lets go of a
-//! file that was cut to nothing writes what is dirty then. Both map the data in the transaction
-//! of the change or in an earlier one, and the flush before a commit block makes the data durable
-//! (`data=ordered`). No thread waits for a flush of the device here.
+//! Programs replace a file by writing another one and renaming it, or by truncating the file to
+//! zero and writing it anew, mostly without fsync. The commit makes the new name, or the
+//! truncation, durable within seconds, while delayed data would wait for half a minute: a crash
+//! between the two would leave an empty file instead of either contents. So a rename over an
+//! existing file writes the dirty data of its source before it starts its handle, and closing a
+//! file that was truncated to zero writes the data that is dirty then. Both map the data in the
+//! transaction of the change or in an earlier one, and the flush before a commit block makes the
+//! data durable (`data=ordered`). No thread waits for a flush of the device here.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -17,7 +17,7 @@ use uext4_writeback::OFFSET_MAX;
 use crate::inode::icache::Cell;
 use crate::journal::sbi::Sbi;
 
-/// Whether a file has data to be written before it takes the name of another one.
+/// Whether a file has data that must be written before it replaces another file in a rename.
 pub(crate) fn is_unwritten(sbi: &Sbi, file: &Cell) -> bool {
     let is_on = sbi.rw().is_some_and(|rw| rw.limits.auto_da_alloc);
     is_on && is_dirty(file)
@@ -28,35 +28,34 @@ fn is_dirty(file: &Cell) -> bool {
     pages.is_some_and(uext4_writeback::FilePages::is_dirty)
 }
 
-/// Writes the dirty data of a file. The caller holds no handle; it may hold locks of names. What
-/// cannot be written stays dirty, and the next fsync of the file reports the error.
+/// Writes the dirty data of a file. The caller holds no handle; it may hold `Names` locks. Data
+/// that cannot be written stays dirty, and the next fsync of the file reports the error.
 pub(crate) fn write(file: &Cell) {
     if let Some(pages) = file.pages_if_any() {
         _ = pages.flush(0..OFFSET_MAX);
     }
 }
 
-/// Notes that a file that had contents was cut to nothing.
+/// Records that a non-empty file was truncated to zero.
 pub(crate) fn note_cut(sbi: &Sbi, file: &Cell) {
     if sbi.rw().is_some_and(|rw| rw.limits.auto_da_alloc) {
         file.cut_to_zero.store(true, Relaxed);
     }
 }
 
-/// Whether the file was cut to nothing and has data since, which are written when it is closed.
+/// Whether the file was truncated to zero and has new data, which is written when it is closed.
 pub(crate) fn writes_on_close(file: &Cell) -> bool {
-    // Asked at each close, and true for few.
+    // Checked at each close, and true for few files.
     file.cut_to_zero.load(Relaxed) && is_dirty(file) && is_named_file(file)
 }
 
-/// What has no name has nothing to lose.
+/// An inode without a name has no contents to protect.
 fn is_named_file(file: &Cell) -> bool {
     let inode = file.inode.read();
     inode.file_type == FileType::Regular && inode.links > 0
 }
 
-/// Writes the data of a file that was cut to nothing and has new data, when one of its users lets
-/// go.
+/// Writes the new data of a file that was truncated to zero, when one of its users drops it.
 pub(crate) fn close(file: &Cell) {
     if writes_on_close(file) && file.cut_to_zero.swap(false, Relaxed) {
         write(file);

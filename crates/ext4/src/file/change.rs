@@ -1,9 +1,10 @@
 //! Reading, writing and resizing files that are in use.
 //!
-//! A write copies into pages and reserves blocks for what is not mapped yet, and for the tables
-//! of a file without extents: running out of space is reported here. Blocks of extent trees come
-//! out of what is left for them, at most 2 % of the file system: if more fragments wait at once
-//! than that has room for, it is reported when the pages are written.
+//! A write copies the data into pages. It reserves blocks for the parts that are not mapped yet,
+//! and for the indirect blocks of a file without extents, so that ENOSPC is returned by the write
+//! itself. Blocks of extent trees come from the space that is left for them, at most 2 % of the
+//! file system: if more fragments are delayed at once than that space can hold, ENOSPC is
+//! reported when the pages are written back.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -36,25 +37,25 @@ use crate::map::data_blocks;
 use crate::map::file_blocks::size_countable;
 use crate::orphan::change::Orphans;
 
-/// What pages say.
+/// The result of an operation on pages.
 type PagesResult<T> = std::result::Result<T, uext4_writeback::Error<Error>>;
 
-/// Largest size a file may have: what its map can hold, the format's field, and what can be
-/// counted.
+/// Largest size that a file may have: limited by what its map can address, by the size field of
+/// the format, and by the block count that the inode can store.
 pub(crate) fn size_max(sbi: &Sbi, inode: &Inode) -> u64 {
     let log = sbi.geometry().block_size.log2();
     let blocks = if inode.has(InodeFlags::EXTENTS) {
         u64::from(Lblk::LAST.0) + 1
     } else {
-        // Counted in 512-byte units of 32 bits unless `huge_file`, which no file of this map needs.
+        // `i_blocks` counts 512-byte units in 32 bits unless `huge_file` is set, which no file
+        // with such a map needs.
         let map = Reach::new(sbi.geometry().block_size).blocks_max();
         map.min(u64::from(u32::MAX) >> (log - 9))
     };
     (blocks << log).min(size_countable(sbi.geometry()))
 }
 
-/// Reads from `offset` on and returns how many bytes there were: fewer than asked for only at the
-/// end.
+/// Reads from `offset` on and returns the number of bytes: fewer than requested only at the end.
 pub(crate) fn read(file: &InodeRef, offset: u64, buf: &mut [u8]) -> Result<usize> {
     let len = buf.len();
     read_by(file, offset, len, |pages, size| {
@@ -62,7 +63,7 @@ pub(crate) fn read(file: &InodeRef, offset: u64, buf: &mut [u8]) -> Result<usize
     })
 }
 
-/// The same, but keeps nothing of it; up to `len` bytes, where `buf` may have room for more.
+/// Like [`read`], but does not populate the cache. Reads up to `len` bytes; `buf` may be longer.
 pub(crate) fn read_uncached(
     file: &InodeRef,
     offset: u64,
@@ -76,7 +77,7 @@ pub(crate) fn read_uncached(
     })
 }
 
-/// Reads up to `len` bytes as `pages` are asked to, which is informed of the size of the file.
+/// Reads up to `len` bytes by calling `pages`, which receives the size of the file.
 fn read_by(
     file: &InodeRef,
     offset: u64,
@@ -99,7 +100,7 @@ fn read_by(
     Ok(done)
 }
 
-/// Notes that an inode was read, if that is to be noted.
+/// Updates the access time of an inode that was read, if the mount options ask for it.
 pub(crate) fn accessed(file: &InodeRef) -> Result<()> {
     if notes_access(file.sbi(), &file.inode.read()).is_some() {
         let rw = file.sbi().writable()?;
@@ -110,8 +111,8 @@ pub(crate) fn accessed(file: &InodeRef) -> Result<()> {
     Ok(())
 }
 
-/// Whether reading changes the time of access now, and by which rule. Relative access times are
-/// noted if the file changed since, or a day has passed.
+/// Whether a read updates the access time now, and under which mode. Relative access times are
+/// updated if the file has changed since the last access, or if a day has passed.
 pub(crate) fn notes_access(sbi: &Sbi, inode: &Inode) -> Option<AccessTimes> {
     const DAY: i64 = 24 * 60 * 60;
     let rw = sbi.rw()?;
@@ -128,7 +129,7 @@ pub(crate) fn notes_access(sbi: &Sbi, inode: &Inode) -> Option<AccessTimes> {
     is_noted.then_some(times)
 }
 
-/// Writes at `offset`, or at the end, and returns where that was and how many bytes were taken in.
+/// Writes at `offset`, or at the end, and returns the offset and the number of bytes accepted.
 pub(crate) fn write_with(
     file: &InodeRef,
     context: WriteContext<'_>,
@@ -147,8 +148,8 @@ pub(crate) fn write_with(
     })
 }
 
-/// Writes as [`write_with`], where the pages take the data in as `take_in` says, which is given the
-/// offset, the data and the size of the file.
+/// Writes like [`write_with`]. `take_in` passes the data to the pages; it receives the offset,
+/// the data and the size of the file.
 fn write_by(
     file: &InodeRef,
     offset: u64,
@@ -158,7 +159,7 @@ fn write_by(
 ) -> Result<Written> {
     let sbi = file.sbi();
     sbi.writable()?.journal.check()?;
-    // Held until the size is set: each of two appends must find the size that the other left.
+    // Held until the size is set: each of two appends must see the size set by the other.
     let _contents = file.rw.write();
     let (size, max) = {
         let inode = file.inode.read();
@@ -188,7 +189,7 @@ fn write_by(
     let end = match reservation(sbi, file, offset, end) {
         Ok(granted) => granted,
         Err(error) => {
-            // A part of it may be reserved, for which no page comes.
+            // A part of the range may have a reservation, and no page will use it.
             forget_untaken(sbi, file, offset..end);
             return Err(error);
         }
@@ -207,7 +208,7 @@ fn write_by(
             inode.disk_size = Some(inode.disk_size.unwrap_or(inode.size));
             inode.size = reached;
         }
-        // Where less was taken in than was to be, a part of a block may count as on disk already.
+        // If less data was accepted than planned, a part of a block may count as on disk.
         inode.disk_size = inode.disk_size.filter(|on_disk| *on_disk < inode.size);
         (inode.mtime, inode.ctime) = (now, now);
         attr::drop_set_id(inode, mode.set_id);
@@ -220,7 +221,7 @@ fn write_by(
     Ok(Written::new(offset, paced?))
 }
 
-/// Drops set-id bits as a write does.
+/// Clears the set-id bits, as a write does.
 pub(crate) fn drop_set_id(file: &InodeRef, how: SetId) -> Result<()> {
     let rw = file.sbi().writable()?;
     rw.journal.check()?;
@@ -257,10 +258,11 @@ fn reservation(sbi: &Sbi, file: &InodeRef, from: u64, to: u64) -> Result<u64> {
         };
         match result {
             Ok(len) => next += len,
-            // What is reserved for its tables is less once they are there.
+            // The reservation for the file's indirect blocks shrinks once these blocks are
+            // allocated.
             Err(Error::NoSpace { .. }) if has_too_much => {
                 has_too_much = false;
-                // A failure is returned to the caller that asks for the write.
+                // A write error is reported by the next fsync.
                 _ = file.pages()?.flush(0..OFFSET_MAX);
             }
             Err(_) if u64::from(next) << size.log2() > from => break,
@@ -277,7 +279,7 @@ fn reserve_hole(sbi: &Sbi, rw: &Rw, file: &InodeRef, hole: LblkRun) -> Result<u3
         None => (hole.len, 0),
     };
     let some = reserve_some(sbi, file, len, tables)?;
-    // A caller that pays must not change meanwhile.
+    // The owners that are charged must not change meanwhile.
     let inode = rw.quotas.is_some().then(|| file.inode.read());
     let owners = inode.as_ref().and_then(|inode| inode.owners.as_deref());
     let block = sbi.geometry().block_size.bytes();
@@ -300,7 +302,7 @@ fn reserve_hole(sbi: &Sbi, rw: &Rw, file: &InodeRef, hole: LblkRun) -> Result<u3
     Ok(len)
 }
 
-/// Reserves up to `len` blocks, fewer where there are no more, and next to them the blocks of
+/// Reserves up to `len` blocks, fewer if no more are available, and in addition the blocks for
 /// tables.
 fn reserve_some(sbi: &Sbi, file: &InodeRef, len: u32, tables: u32) -> Result<u32> {
     let (rw, data) = (sbi.writable()?, Purpose::Data(file.caller()));
@@ -336,8 +338,9 @@ fn reserve_part(rw: &Rw, owners: &Owners, reserved: u32, block: u32) -> Result<u
     }
 }
 
-/// What a block of a regular file is, delayed ones included, and at most `len` blocks from it on
-/// that are the same. Where that has to be read, memory is made for it.
+/// Returns the state of a block of a regular file, delayed blocks included, and the number of
+/// blocks from it on that have the same state, at most `len`. If the map has to be read, memory
+/// is reclaimed for the result.
 pub(crate) fn known(sbi: &Sbi, cell: &Cell, lblk: Lblk, len: u32) -> Result<Known> {
     let part = |known: Known| Known {
         lblk,
@@ -352,7 +355,7 @@ pub(crate) fn known(sbi: &Sbi, cell: &Cell, lblk: Lblk, len: u32) -> Result<Know
     let inode = cell.inode.read();
     let all = as_known(&read_map(sbi, &inode, blocks, lblk, len)?);
     drop(inode);
-    // A part of it may have been known as something else, delayed above all.
+    // A part of the range may have been cached with another state, mostly as delayed.
     let found = match blocks.lookup(lblk) {
         Some(known) => part(known),
         None => Known { len: 1, ..all },
@@ -361,9 +364,10 @@ pub(crate) fn known(sbi: &Sbi, cell: &Cell, lblk: Lblk, len: u32) -> Result<Know
     Ok(found)
 }
 
-/// Before a file grows past its old end: what the device holds behind that end, in its last
-/// block, must be zero before the new size is on disk. It is looked at there, for pages show
-/// nothing of it: a cut may have been lost half-way, and others may have left anything.
+/// Zeroes the rest of the last block before a file grows past its old end: what the device holds
+/// behind that end must be zero before the new size is on disk. The block is read from the
+/// device, because pages do not show that part: a truncation may have been interrupted by a
+/// crash, and another program may have left any data there.
 pub(crate) fn zero_tail(file: &InodeRef, size: u64) -> Result<()> {
     let sbi = file.sbi();
     let block = u64::from(sbi.geometry().block_size.bytes());
@@ -387,7 +391,7 @@ pub(crate) fn zero_tail(file: &InodeRef, size: u64) -> Result<()> {
     Ok(())
 }
 
-/// Sets the size of a file; the caller holds its contents.
+/// Sets the size of a file; the caller holds the file's `Names` lock.
 pub(crate) fn truncate_locked(file: &InodeRef, size: u64) -> Result<()> {
     let sbi = file.sbi();
     let old = {
@@ -404,7 +408,7 @@ pub(crate) fn truncate_locked(file: &InodeRef, size: u64) -> Result<()> {
     leave_inode(file)?;
     if size > old {
         zero_tail(file, old)?;
-        // What waits below the old end goes first: the new size is on disk at once.
+        // Data below the old end is written first: the new size is on disk at once.
         file.pages()?.flush(0..old)?;
         return set_size(file, size, false).map(drop);
     }
@@ -414,8 +418,8 @@ pub(crate) fn truncate_locked(file: &InodeRef, size: u64) -> Result<()> {
     let first = Lblk(log.blocks_for(size).min(u64::from(u32::MAX)) as u32);
     let on_disk = file.inode.read().disk_size;
     if on_disk.is_some_and(|on_disk| on_disk < size) {
-        // What stays goes to the device first: the new size is on disk at once. Before anything is
-        // changed, as it may fail.
+        // The remaining data is written to the device first: the new size is on disk at once.
+        // This comes before any change, as it may fail.
         file.pages()?.flush(0..size)?;
     }
     if end != size {
@@ -424,7 +428,8 @@ pub(crate) fn truncate_locked(file: &InodeRef, size: u64) -> Result<()> {
             file.pages()?.discard(size..end)?;
         }
     }
-    // The new size is in no transaction without the orphan: a commit may come at any moment.
+    // The new size and the orphan entry must be in the same transaction: a commit may come at any
+    // moment.
     let is_orphan = set_size(file, size, true)?;
     if size == 0 && old > 0 {
         auto_da_alloc::note_cut(sbi, file);
@@ -439,16 +444,17 @@ pub(crate) fn truncate_locked(file: &InodeRef, size: u64) -> Result<()> {
     cut_to_end(sbi, file)
 }
 
-/// Stores a new size and the time. With `cuts`, a file that has blocks, or may get some from a
-/// flusher that is at it, becomes an orphan with that: it is cut at the next mount if the power
-/// goes before it is. Returns whether it did.
+/// Stores a new size and the time. With `cuts`, a file that has blocks, or that may get some from
+/// a flusher that is writing it now, also becomes an orphan: if power is lost before the
+/// truncation is complete, the next mount completes it. Returns whether the file became an
+/// orphan.
 fn set_size(file: &InodeRef, size: u64, cuts: bool) -> Result<bool> {
     let sbi = file.sbi();
     let handle = sbi.start(1 + Orphans::CREDITS)?;
     let now = handle.rw().now();
     let pages = file.pages()?;
     let inode = &mut *file.inode.write();
-    // Nothing is mapped while the inode is locked.
+    // No block is mapped while the inode is locked.
     let is_orphan = cuts && (pages.is_dirty() || maps_any(sbi, inode));
     inode.size = size;
     inode.disk_size = None;
@@ -463,8 +469,8 @@ fn set_size(file: &InodeRef, size: u64, cuts: bool) -> Result<bool> {
     handle.failed(stored)
 }
 
-/// Writes the data of a file. Where it finds no space, and a commit makes some, it is tried once
-/// more.
+/// Writes the data of a file. If there is no space, and a commit frees some, the write is retried
+/// once.
 fn write_all(sbi: &Sbi, rw: &Rw, file: &InodeRef) -> Result<()> {
     let reported = file.reported_errors();
     let written = file.write_pages();
@@ -482,8 +488,8 @@ fn write_all(sbi: &Sbi, rw: &Rw, file: &InodeRef) -> Result<()> {
     }
 }
 
-/// Makes a file durable: its data, and what is needed to find them; with `all`, everything else
-/// of the inode too.
+/// Makes a file durable: its data and the metadata needed to find it; with `all`, also all other
+/// metadata of the inode.
 pub(crate) fn fsync(file: &InodeRef, all: bool) -> Result<()> {
     sync(file, all).map_err(|error| file.failed_sync(error))
 }
@@ -494,8 +500,9 @@ fn sync(file: &InodeRef, all: bool) -> Result<()> {
     let written = write_all(sbi, rw, file);
     settle_lost(sbi, file);
     written?;
-    // What was written over in place needs no commit, but counts for nothing where another host
-    // has taken over, or a flush has failed that no thread repeats.
+    // Data that was overwritten in place needs no commit. But success must not be reported if
+    // another host has taken over the file system, or if a flush has failed that no thread
+    // repeats.
     rw.journal.check()?;
     // The number is taken after the data was written and before the commit: if the commit
     // flushes, that flush covers the data, and `wait_durable` finds it done.

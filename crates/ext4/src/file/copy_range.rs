@@ -9,7 +9,7 @@ use crate::file::write_context::WriteMode;
 /// Bytes that are copied at a time.
 const CHUNK: u64 = 1 << 20;
 
-/// A place in a file.
+/// A position in a file.
 #[derive(Clone, Copy)]
 pub(crate) struct Position<'a> {
     file: &'a InodeRef,
@@ -24,12 +24,12 @@ impl<'a> Position<'a> {
     }
 }
 
-/// Copies up to `len` bytes and returns how many: fewer at the end of the source, or where space
-/// runs out. Writes as `mode` says. Each chunk is read and written atomically, not all of them
-/// together.
+/// Copies up to `len` bytes and returns the number of bytes copied: fewer at the end of the
+/// source, or if space runs out. Writes as `mode` specifies. Each chunk is read and written
+/// atomically, but not the whole range.
 ///
-/// Fails with [`Error::Invalid`] if the ranges are of one file and overlap, or reach past the last
-/// byte a file can have; what reading and writing says if nothing was copied.
+/// Fails with [`Error::Invalid`] if the ranges overlap in one file, or reach past the last byte
+/// that a file can have; with the errors of reading and writing if nothing was copied.
 pub(crate) fn copy_range(
     from: Position<'_>,
     to: Position<'_>,

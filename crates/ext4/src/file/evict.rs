@@ -1,4 +1,4 @@
-//! The end of inodes, and of what lies past their new size.
+//! Deletion of inodes, and truncation of the blocks past their new size.
 
 use uext4_ondisk::Lblk;
 use uext4_ondisk::extent::empty_extent_root;
@@ -22,12 +22,12 @@ use crate::xattr;
 /// Credits of one step of unmapping a large file, at most, and where the journal is small.
 const STEP_CREDITS: u32 = 256;
 const STEP_CREDITS_SMALL: u32 = 64;
-/// Credits of deleting an inode that maps nothing any more: bitmap, table, attributes.
+/// Credits for deleting an inode without mapped blocks: bitmap, table, attributes.
 const DELETE_CREDITS: u32 = 4 + Orphans::CREDITS;
 
-/// Deletes an inode that has no name and no user, and is an orphan.
+/// Deletes an inode that has no name and no user, and that is an orphan.
 ///
-/// Fails with damage, device errors; it stays an orphan then.
+/// Fails with damage or device errors; the inode stays an orphan then.
 pub(crate) fn evict(sbi: &Sbi, cell: &Cell) -> Result<()> {
     // Pages and preallocated blocks go first: a flusher that still wrote would map new blocks to
     // an inode whose blocks are being freed.
@@ -40,7 +40,8 @@ pub(crate) fn evict(sbi: &Sbi, cell: &Cell) -> Result<()> {
     handle.failed(result)
 }
 
-/// Unmaps what lies past the end of a file that is an orphan for that, and makes it none.
+/// Unmaps the blocks past the end of a file that is an orphan for that reason, and then removes
+/// it from the orphan list.
 pub(crate) fn cut_to_end(sbi: &Sbi, cell: &Cell) -> Result<()> {
     let size = cell.inode.read().size;
     let blocks = sbi.geometry().block_size.blocks_for(size);
@@ -63,8 +64,8 @@ pub(crate) fn cut_to_end(sbi: &Sbi, cell: &Cell) -> Result<()> {
     Ok(())
 }
 
-/// Ends the cut of a file that had no room to end before, as its contents are about to change. The
-/// caller holds them.
+/// Completes the truncation of a file that failed earlier for lack of space, as its data is about
+/// to change. The caller holds the file's `Names` lock.
 pub(crate) fn end_cut(sbi: &Sbi, cell: &Cell) -> Result<()> {
     match sbi.writable()?.unfinished.is_cut(cell.ino) {
         true => cut_to_end(sbi, cell),
@@ -72,8 +73,8 @@ pub(crate) fn end_cut(sbi: &Sbi, cell: &Cell) -> Result<()> {
     }
 }
 
-/// Whether what failed may go on later: where the host has no room for the image, there may be some
-/// again by now.
+/// Whether a failed operation may be retried later: if the host had no space for the image, it
+/// may have some by now.
 pub(crate) fn may_go_on(rw: &Rw, error: &Error) -> bool {
     !rw.journal.is_aborted() && error.damage().is_none()
 }
@@ -89,13 +90,13 @@ pub(crate) fn delete(handle: &Handle<'_>, inode: &mut Inode) -> Result<()> {
     handle.remove_orphan(id.ino, id.generation)?;
     inode.links = 0;
     inode.size = 0;
-    // A number that no inode has: it cannot be taken for the next of a list.
+    // A value that is no inode number: it cannot be mistaken for the next entry of a list.
     let now = handle.now().sec as u32;
     let dtime = now.max(sbi.geometry().inodes_count.saturating_add(1));
     // The inode is stored as deleted before its number is free: the thread that gets the number
     // next writes to the same record.
     store_deleted(handle, sbi, inode, dtime)?;
-    // No thread may be given the number while an old one stands for it in memory.
+    // The number must not be reused while an old inode with that number is in memory.
     handle.rw().inodes.remove(inode.ino);
     handle.free_inode(inode.ino, inode.file_type == FileType::Directory)
 }
@@ -109,7 +110,7 @@ pub(crate) fn has_map(sbi: &Sbi, inode: &Inode) -> bool {
     }
 }
 
-/// Whether an inode maps anything that can be unmapped, as far as its root reports.
+/// Whether an inode maps anything that can be unmapped, as far as its root shows.
 pub(crate) fn maps_any(sbi: &Sbi, inode: &Inode) -> bool {
     let is_empty = match inode.has(InodeFlags::EXTENTS) {
         true => inode.i_block == empty_extent_root(),
@@ -118,8 +119,8 @@ pub(crate) fn maps_any(sbi: &Sbi, inode: &Inode) -> bool {
     !is_empty && has_map(sbi, inode)
 }
 
-/// Unmaps everything from `from` on, in as many handles as it takes. The inode must be an orphan,
-/// or the caller must not mind a power cut in between.
+/// Unmaps everything from `from` on, in as many handles as needed. The inode must be an orphan,
+/// or the caller must tolerate a power cut in between.
 pub(crate) fn unmap_from(sbi: &Sbi, cell: &Cell, from: Lblk) -> Result<()> {
     forget_delayed(sbi, cell, from, u32::MAX);
     let mut freed = Freed::default();
@@ -143,14 +144,15 @@ pub(crate) fn unmap_from(sbi: &Sbi, cell: &Cell, from: Lblk) -> Result<()> {
     Ok(())
 }
 
-/// A step leaves most of a transaction to others: one that took all of it would commit what ran
-/// before, and so make a cut durable before its file can be written again.
+/// A step leaves most of a transaction to other operations: a step that used a whole transaction
+/// would force a commit of everything before it, and so make a truncation durable before its file
+/// can be written again.
 fn step_credits(most: u32) -> u32 {
     STEP_CREDITS.min(most / 4).max(STEP_CREDITS_SMALL).min(most)
 }
 
-/// One step of unmapping, and the inode stored after it. Directories and links free their blocks as
-/// metadata.
+/// Performs one step of unmapping, and stores the inode. Directories and symlinks free their
+/// blocks as metadata.
 pub(crate) fn unmap_step(
     handle: &Handle<'_>,
     inode: &mut Inode,

@@ -1,4 +1,5 @@
-//! Ranges of files: allocated before they are written, given back, moved, and asked for.
+//! Ranges of files: preallocation, hole punching, collapsing and inserting, and lookup of data
+//! and holes.
 
 use std::ops::Range;
 
@@ -26,29 +27,30 @@ use crate::map::data_blocks;
 
 /// Credits of one step of unmapping or moving a range.
 const STEP_CREDITS: u32 = 64;
-/// Blocks reserved for the tree where extents are cut at the ends of a range.
+/// Blocks reserved for the extent tree where extents are split at the ends of a range.
 const MAP_BLOCKS: u64 = 8;
 /// Blocks that are reserved at once.
 const RESERVE_MAX: u32 = 32_768;
 
-/// What is to be done with a range of a file. Offsets and lengths are bytes.
+/// Operation on a range of a file. Offsets and lengths are bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fallocate {
-    /// Blocks are allocated; the file grows to the range's end, unless its size is to stay.
+    /// Allocates blocks; the file grows to the end of the range unless `keep_size` is set.
     Allocate {
-        /// The size stays.
+        /// The size does not change.
         keep_size: bool,
     },
-    /// What the range holds is given back and reads as zeroes. The size stays.
+    /// Frees the range, which then reads as zeroes. The size does not change.
     PunchHole,
-    /// The range reads as zeroes and has blocks.
+    /// Makes the range read as zeroes, with blocks allocated.
     ZeroRange {
-        /// The size stays.
+        /// The size does not change.
         keep_size: bool,
     },
-    /// The range is taken out; what follows moves down. Whole blocks, before the end.
+    /// Removes the range; what follows moves down. The range consists of whole blocks before the
+    /// end.
     CollapseRange,
-    /// A hole is put in; what follows moves up. Whole blocks, before the end.
+    /// Inserts a hole; what follows moves up. The range consists of whole blocks before the end.
     InsertRange,
 }
 
@@ -56,26 +58,26 @@ pub enum Fallocate {
 struct Span {
     from: u64,
     to: u64,
-    /// Blocks that lie wholly within.
+    /// Blocks that are wholly within the range.
     inner: Range<u32>,
     /// Blocks that the range touches.
     outer: Range<u32>,
 }
 
 impl Span {
-    /// The bytes of the blocks that lie wholly within.
+    /// The bytes of the blocks that are wholly within the range.
     fn bytes(&self, sbi: &Sbi) -> Range<u64> {
         let log = sbi.geometry().block_size.log2();
         u64::from(self.inner.start) << log..u64::from(self.inner.end) << log
     }
 
-    /// How many blocks lie wholly within.
+    /// The number of blocks that are wholly within the range.
     fn inner_len(&self) -> i64 {
         i64::from(self.inner.end - self.inner.start)
     }
 }
 
-/// Does it.
+/// Performs the operation.
 pub(crate) fn fallocate(file: &InodeRef, how: Fallocate, offset: u64, len: u64) -> Result<()> {
     let sbi = file.sbi();
     let _contents = file.rw.write();
@@ -96,11 +98,12 @@ pub(crate) fn fallocate(file: &InodeRef, how: Fallocate, offset: u64, len: u64) 
         }
         Fallocate::PunchHole => {
             reach_disk(file)?;
-            // Before anything goes, as in all that follow: there may be none.
+            // Reserved before anything is freed, as in all operations below: there may be no
+            // space.
             let _blocks = ensure_blocks(sbi, Purpose::Maps, MAP_BLOCKS)?;
             pages.discard(span.from..span.to.min(size).max(span.from))?;
             unmap(file, &span.inner)?;
-            // Readers may have brought in what was there before it went.
+            // Readers may have cached the old data before it was freed.
             pages.discard(span.bytes(sbi))?;
             resize(file, size)
         }
@@ -134,7 +137,7 @@ pub(crate) fn fallocate(file: &InodeRef, how: Fallocate, offset: u64, len: u64) 
     }
 }
 
-/// Refuses what the kind of the inode or its flags forbid.
+/// Rejects operations that the type of the inode or its flags forbid.
 fn check_allowed(inode: &Inode, how: Fallocate) -> Result<()> {
     match inode.file_type {
         FileType::Regular => {}
@@ -202,10 +205,10 @@ fn check(file: &InodeRef, how: Fallocate, offset: u64, len: u64) -> Result<Span>
     })
 }
 
-/// Gives blocks to what has none of a range; they read as zeroes.
+/// Allocates blocks for the holes of a range; they read as zeroes.
 fn allocate(file: &InodeRef, span: &Span) -> Result<()> {
     let sbi = file.sbi();
-    // Afterwards nothing in the range is delayed, and no thread can write to it meanwhile.
+    // Afterwards no block in the range is delayed, and no thread can write to it meanwhile.
     file.pages()?.flush(span.from..span.to)?;
     let (mut next, end) = (span.outer.start, span.outer.end);
     while next < end {
@@ -219,7 +222,7 @@ fn allocate(file: &InodeRef, span: &Span) -> Result<()> {
         reserve_quota(file, len, false)?;
         let start = Lblk(next);
         let taken = data_blocks::take(sbi, file, LblkRun { start, len }, true);
-        // What is taken stays reserved until it is charged.
+        // The quota reservation of allocated blocks stays until they are charged.
         let kept = taken.as_ref().map_or(0, |taken| taken.len);
         reserve_quota(file, len - kept, true)?;
         let taken = taken?;
@@ -244,8 +247,7 @@ fn reserve_quota(file: &InodeRef, blocks: u32, back: bool) -> Result<()> {
     Ok(())
 }
 
-/// Makes whole blocks, all of which are allocated, read as zeroes. Blocks for the map are
-/// reserved.
+/// Makes allocated whole blocks read as zeroes. The caller has reserved blocks for the map.
 fn make_unwritten(file: &InodeRef, blocks: &Range<u32>) -> Result<()> {
     let sbi = file.sbi();
     let (mut lblk, mut len) = (Lblk(blocks.start), blocks.end.saturating_sub(blocks.start));
@@ -266,8 +268,8 @@ fn make_unwritten(file: &InodeRef, blocks: &Range<u32>) -> Result<()> {
     Ok(())
 }
 
-/// Brings the size on disk up to the size, and so the data below it to the device: with pages
-/// that go, nothing might be left to do it, and a larger size is on disk at once.
+/// Brings the size on disk up to the file size, which writes the data below it to the device:
+/// once pages are dropped, nothing might be left to do it, and a larger size is on disk at once.
 fn reach_disk(file: &InodeRef) -> Result<()> {
     let (size, is_behind) = {
         let inode = file.inode.read();
@@ -279,8 +281,8 @@ fn reach_disk(file: &InodeRef) -> Result<()> {
     Ok(())
 }
 
-/// Gives back whole blocks. Cutting an extent in two may take a block for the tree: it is
-/// reserved.
+/// Frees whole blocks. Splitting an extent may need a block for the tree: the caller has reserved
+/// it.
 fn unmap(file: &InodeRef, blocks: &Range<u32>) -> Result<()> {
     let sbi = file.sbi();
     if blocks.is_empty() {
@@ -306,7 +308,8 @@ fn unmap(file: &InodeRef, blocks: &Range<u32>) -> Result<()> {
     }
 }
 
-/// Writes everything from `from` on and forgets the pages: their places are about to change.
+/// Writes all dirty data from `from` on and drops the pages, because their offsets are about to
+/// change.
 fn settle_from(file: &InodeRef, from: u64) -> Result<()> {
     let sbi = file.sbi();
     let size = file.inode.read().size;
@@ -316,19 +319,19 @@ fn settle_from(file: &InodeRef, from: u64) -> Result<()> {
     pages.discard(from..size.next_multiple_of(block))?;
     let first = Lblk((from >> sbi.geometry().block_size.log2()) as u32);
     forget_delayed(sbi, file, first, u32::MAX);
-    // It maps blocks of the file by their numbers, which are about to change.
+    // The preallocation refers to logical block numbers of the file, which are about to change.
     data_blocks::discard(sbi, file);
     Ok(())
 }
 
-/// Moves what is mapped from `from` on by `by` blocks. Blocks for the map are reserved.
+/// Moves the mappings from `from` on by `by` blocks. The caller has reserved blocks for the map.
 fn shift(file: &InodeRef, from: u32, by: i64) -> Result<()> {
     let sbi = file.sbi();
     let mut run = LblkRun {
         start: Lblk(from),
         len: u32::MAX,
     };
-    // Readers may have come to know what was where it goes: a hole.
+    // Readers may have cached the state of the target range: a hole.
     let first = i64::from(from).saturating_add(by.min(0));
     let first = Lblk(u32::try_from(first).unwrap_or(0));
     loop {
@@ -372,7 +375,7 @@ pub enum Seek {
     Hole,
 }
 
-/// The first byte at or after `offset` of what is looked for; `None` if there is none before the
+/// Returns the first byte at or after `offset` that matches; `None` if there is none before the
 /// end.
 pub(crate) fn seek(file: &InodeRef, offset: u64, what: Seek) -> Result<Option<u64>> {
     let sbi = file.sbi();
@@ -403,7 +406,7 @@ pub(crate) fn seek(file: &InodeRef, offset: u64, what: Seek) -> Result<Option<u6
         let is_data = match status {
             Status::Written | Status::Delayed => true,
             Status::Hole => false,
-            // Allocated and not written: data only where pages wait to be written there, or are.
+            // Allocated but not written: data only where pages are dirty or under write-back.
             Status::Unwritten => match pages.next_unwritten(at) {
                 Some(data) if data.start <= at => {
                     until = until.min(data.end);

@@ -1,4 +1,4 @@
-//! Where the parts of a file lie, as FIEMAP reports it.
+//! The extents of a file, as FIEMAP reports them.
 
 use std::ops::Range;
 
@@ -14,20 +14,21 @@ use crate::file::inode_ref::InodeRef;
 use crate::file::pages::as_known;
 use crate::map::MapCursor;
 
-/// What a part of a file is.
+/// The state of a part of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExtentState {
-    /// Data lies there.
+    /// The extent holds data.
     Written,
     /// Blocks are allocated but read as zeroes.
     Unwritten,
-    /// Data waits in memory; it has no place yet.
+    /// The data is still in memory; no blocks are allocated yet.
     Delayed,
     /// Data is stored within the inode.
     Inline,
 }
 
-/// A part of a file that is no hole, whole blocks but for [`ExtentState::Inline`].
+/// A part of a file that is not a hole; it consists of whole blocks except for
+/// [`ExtentState::Inline`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileExtent {
     /// First byte of the file.
@@ -36,14 +37,14 @@ pub struct FileExtent {
     pub len: u64,
     /// First byte on the device; `None` for delayed and inline data.
     pub physical: Option<u64>,
-    /// What it is.
+    /// Its state.
     pub state: ExtentState,
 }
 
 /// Reports all parts that touch a range of bytes, in order, as long as `each` returns true. Parts
-/// that adjoin in the file and on the device, and are the same, are reported as one.
+/// that are adjacent in the file and on the device and have the same state are reported as one.
 ///
-/// Locks: shares the file's contents; `each` must not change this file.
+/// Locks: takes the file's `Names` lock shared; `each` must not change this file.
 pub(crate) fn fiemap(
     file: &InodeRef,
     range: Range<u64>,
@@ -69,7 +70,7 @@ pub(crate) fn fiemap(
         if !has_map(sbi, &inode) {
             return Err(Invalid::NoBlocks(inode.ino).into());
         }
-        // Only extents lead past the end, and only they report of long holes at once.
+        // Only extents can lie past the end, and only extents describe long holes in one step.
         let range = match inode.has(InodeFlags::EXTENTS) {
             true => range,
             false => range.start..range.end.min(inode.size),
@@ -86,7 +87,7 @@ pub(crate) fn fiemap(
         let part = if is_file {
             known(sbi, file, Lblk(next), end - next)?
         } else {
-            // A caller that makes a directory grow notifies no thread.
+            // A thread that grows a directory does not update the cache of mappings.
             let inode = file.inode.read();
             as_known(&cursor.map(sbi, &inode, Lblk(next), end - next)?)
         };
@@ -121,8 +122,8 @@ fn extent_of(known: &Known, log: u32) -> FileExtent {
     }
 }
 
-/// Reads the whole map and has what is known of it shrunk last; of what is no file nothing is
-/// known.
+/// Reads the whole map and makes its cached mappings the last to be reclaimed. No mappings are
+/// cached for inodes that are not regular files.
 pub(crate) fn precache(file: &InodeRef) -> Result<()> {
     let inodes = &file.sbi().writable()?.inodes;
     fiemap(file, 0..u64::MAX, &mut |_| true)?;

@@ -1,4 +1,4 @@
-//! Files whose contents are within their inode move out when they are written to.
+//! Moves inline data of a file to a block when the file is written to.
 
 use uext4_extent_status::{Extent as Known, Status};
 use uext4_mballoc::Run;
@@ -20,11 +20,11 @@ use crate::map;
 use crate::map::data_blocks;
 use crate::xattr;
 
-/// Moves what is stored within the inode to a block, if anything is, in one transaction: the
-/// block has its data before that begins. The file's names must be locked by the caller.
+/// Moves inline data to a block, if there is any, in one transaction: the data is in the block
+/// before the transaction begins. The caller must hold the file's `Names` lock.
 ///
-/// Fails with [`crate::Error::NoSpace`], [`crate::Error::QuotaExceeded`], damage, device errors;
-/// nothing is changed then, or all writing ends.
+/// Fails with [`crate::Error::NoSpace`], [`crate::Error::QuotaExceeded`], damage or device
+/// errors; then either nothing has changed, or all writing ends.
 pub(crate) fn leave_inode(file: &InodeRef) -> Result<()> {
     let sbi = file.sbi();
     end_cut(sbi, file)?;
@@ -37,7 +37,7 @@ pub(crate) fn leave_inode(file: &InodeRef) -> Result<()> {
             drop(inode);
             return move_out(file, None);
         }
-        // One block of zeroes, and the data at its start.
+        // One block of zeroes with the data at its start.
         let mut data = vec![0; sbi.block_len()];
         let len = usize::try_from(inode.size).ok();
         let part = len.and_then(|len| data.get_mut(..len));
@@ -79,7 +79,7 @@ fn too_long(inode: &Inode) -> Error {
 
 fn move_out(file: &InodeRef, block: Option<Run>) -> Result<()> {
     let sbi = file.sbi();
-    // One block fits into the root of any map: bitmap, inode, attributes.
+    // One block fits into the root of any map; the credits are for bitmap, inode and attributes.
     let handle = match sbi.start(4 + xattr::change::credits_set(sbi)) {
         Ok(handle) => handle,
         Err(error) => {

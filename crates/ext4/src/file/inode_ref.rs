@@ -1,5 +1,5 @@
-//! An inode that a thread uses: it stays what it is, even without a name, until the last user is
-//! gone.
+//! A reference to an inode in use: the inode stays valid, even without a name, until the last
+//! user drops it.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -21,8 +21,8 @@ use crate::journal::error_record;
 use crate::journal::sbi::Sbi;
 use crate::map::data_blocks;
 
-/// An inode of a file system mounted for writing, in use on behalf of a caller. Clones are users of
-/// their own. An inode without a name is deleted when its last user is dropped.
+/// An inode of a file system mounted for writing, in use on behalf of a caller. Each clone is a
+/// user of its own. An inode without a name is deleted when its last user is dropped.
 #[derive(Debug)]
 pub(crate) struct InodeRef {
     user: Arc<User>,
@@ -34,16 +34,17 @@ pub(crate) struct InodeRef {
 struct User {
     sbi: Arc<Sbi>,
     cell: Arc<Cell>,
-    /// Errors of writing its data that were reported to this user.
+    /// Write-back errors that were reported to this user.
     seen: AtomicU64,
-    /// It was reported to this user that what it wrote may be lost because writing has ended.
+    /// Whether this user received the error that its data may be lost because writing was
+    /// aborted.
     knows_abort: AtomicBool,
-    /// Whether this user writes its data.
+    /// Whether this user writes data.
     writes: AtomicBool,
 }
 
-/// Where the data of an inode lie, about: allocation begins in its group, and the groups of a flex
-/// group have their bitmaps side by side.
+/// The approximate location of an inode's data: allocation begins in its group, and the groups of
+/// a flex group have their bitmaps next to each other.
 fn place(geometry: &Geometry, ino: Ino) -> Place {
     let group = geometry.inode_group(ino).map_or(0, |(group, _)| group.0);
     let bits = u32::from(geometry.log_groups_per_flex);
@@ -54,7 +55,7 @@ fn place(geometry: &Geometry, ino: Ino) -> Place {
 }
 
 impl InodeRef {
-    /// Of a cell that has been got from the cache, with its count of users.
+    /// Wraps a cell that was taken from the cache with its user count incremented.
     pub(crate) fn new(sbi: &Arc<Sbi>, cell: Arc<Cell>) -> Self {
         let seen = cell.pages_if_any().map_or(0, PagesOf::error_token);
         let user = User {
@@ -70,12 +71,12 @@ impl InodeRef {
         }
     }
 
-    /// This user, acting for `caller`.
+    /// Returns this user, acting for `caller`.
     pub(crate) fn with_caller(self, caller: Caller) -> Self {
         Self { caller, ..self }
     }
 
-    /// The same user, acting for `caller` by this handle too.
+    /// Returns another handle of the same user that acts for `caller`.
     pub(crate) fn as_caller(&self, caller: Caller) -> Self {
         Self {
             user: Arc::clone(&self.user),
@@ -83,14 +84,15 @@ impl InodeRef {
         }
     }
 
-    /// The caller it acts for.
+    /// The caller that it acts for.
     pub(crate) fn caller(&self) -> Caller {
         self.caller
     }
 
-    /// One more user of an inode.
+    /// Adds a user to an inode.
     pub(crate) fn get(sbi: &Arc<Sbi>, ino: Ino) -> Result<Self> {
-        // A thread that could change the journal's file, for one, would write over its blocks.
+        // A caller that could change the journal's file, for example, would overwrite the
+        // journal's blocks.
         if is_hidden(sbi, ino) {
             return Err(Error::Corrupt(Damage::InodeNumber {
                 what: "name or orphan",
@@ -101,7 +103,8 @@ impl InodeRef {
         let mut unknown = None;
         let rw = sbi.writable()?;
         let (cell, is_new) = rw.inodes.get(sbi, ino, |inode| {
-            // Its last user would free a second time what may belong to another file by then.
+            // Otherwise its last user would free blocks a second time that may belong to another
+            // file by then.
             if inode.links == 0 && !rw.orphans.contains(ino) {
                 let why = "it was deleted";
                 return Err(Error::Corrupt(Damage::UnusedInode { ino, why }));
@@ -115,20 +118,21 @@ impl InodeRef {
             sbi.relieve();
         }
         if let Some(owners) = unknown {
-            // A caller that had no entry although an inode is its: what is counted will be wrong
-            // until e2fsck counts anew, with an entry or without.
+            // The id had no entry although it owns an inode: its usage will be wrong until e2fsck
+            // recounts it, with an entry or without.
             _ = quota_change::place(sbi, Caller::default(), &owners);
         }
         Ok(inode)
     }
 
-    /// Another user, who is notified only of errors from now on.
+    /// Adds another user, which is notified only of errors from now on.
     pub(crate) fn reopened(&self) -> Self {
         self.add_user();
         Self::new(self.sbi(), Arc::clone(&self.user.cell)).with_caller(self.caller)
     }
 
-    /// Notes that this user writes data. Many threads may share it, and write its line once.
+    /// Records that this user writes data. Many threads may share the flag; its cache line is
+    /// written once.
     pub(crate) fn note_writing(&self) {
         if !self.is_writing() {
             self.user.writes.store(true, Relaxed);
@@ -140,12 +144,12 @@ impl InodeRef {
         self.user.writes.load(Relaxed)
     }
 
-    /// Its number.
+    /// The inode number.
     pub(crate) fn ino(&self) -> Ino {
         self.user.cell.ino
     }
 
-    /// Its pages.
+    /// The inode's pages.
     pub(crate) fn pages(&self) -> Result<&PagesOf> {
         let sbi = self.sbi();
         let rw = sbi.writable()?;
@@ -161,7 +165,7 @@ impl InodeRef {
         }))
     }
 
-    /// Writes all its dirty pages.
+    /// Writes all dirty pages of the inode.
     pub(crate) fn write_pages(&self) -> Result<()> {
         self.user.write_pages()
     }
@@ -177,8 +181,9 @@ impl InodeRef {
         pages.is_some_and(|pages| pages.gave_up_since(reported))
     }
 
-    /// What an fsync of this user says where an error has ended all writing: the first time that
-    /// data may be lost (EIO), and from then on that nothing may be written (EROFS).
+    /// Maps the error that fsync returns to this user after an error has ended all writing: the
+    /// first time, that data may be lost (EIO), and from then on that writing is not allowed
+    /// (EROFS).
     pub(crate) fn failed_sync(&self, error: Error) -> Error {
         let is_aborted = self.sbi().rw().is_some_and(|rw| rw.journal.is_aborted());
         let is_first = is_aborted && !self.user.knows_abort.swap(true, Relaxed);
@@ -231,14 +236,14 @@ impl User {
 
 impl Drop for User {
     fn drop(&mut self) {
-        // Others who look at the file while it is being written do not close it.
+        // Users that only read the file while it is being written do not count as closing it.
         if self.writes.load(Relaxed) {
             auto_da_alloc::close(&self.cell);
         }
         let Some(rw) = self.sbi.rw() else {
             return;
         };
-        // Writing pages takes the file system, which the last user's end takes away.
+        // Writing pages needs the file system, which is torn down with the last user.
         if rw.writes_on_drop.load(Relaxed)
             && !std::thread::panicking()
             && let Err(error) = self.write_pages()
@@ -246,8 +251,8 @@ impl Drop for User {
             tracing::error!(%error, ino = self.cell.ino.0, "data of an inode were not written");
         }
         if rw.inodes.put(&self.cell) {
-            // What fails stays an orphan, and is deleted by a later tick, or at the next mount if
-            // no error is recorded by then.
+            // A deletion that fails leaves an orphan. A later tick deletes it, or the next mount
+            // if no error is recorded by then.
             let evicted = evict::evict(&self.sbi, &self.cell);
             let evicted = error_record::noted(&self.sbi, self.cell.ino, evicted);
             if evicted.is_err_and(|error| evict::may_go_on(rw, &error)) {

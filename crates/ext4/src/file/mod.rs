@@ -1,9 +1,10 @@
-//! Inodes in use, and what files hold: read, written, allocated, cut, deleted.
+//! Inodes in use, and the data of files: reading, writing, allocating, truncating, deleting.
 //!
-//! This file reads contents. `inode_ref` is an inode in use, `evict` its end; `pages` ties a file
-//! to the page cache, `change` writes and cuts, `fallocate`, `fiemap` and `copy_range` are the
-//! system calls of these names, `setattr` changes owners, modes and times, and `quota_change`
-//! makes the quota entries of those who pay.
+//! This file reads data without the page cache. `inode_ref` is a reference to an inode in use,
+//! `evict` deletes inodes; `pages` connects a file to the page cache, `change` writes and
+//! truncates, `fallocate`, `fiemap` and `copy_range` are the system calls of these names,
+//! `setattr` changes owners, modes and times, and `quota_change` creates the quota entries of the
+//! owners that are charged.
 
 pub(crate) mod auto_da_alloc;
 pub(crate) mod change;
@@ -34,8 +35,8 @@ use crate::journal::sbi::Sbi;
 use crate::map::MapCursor;
 use crate::map::readpage::read_range;
 
-/// Reads from `offset` on into `buf` and returns how many bytes there were: fewer than asked for
-/// only at the end of the file.
+/// Reads from `offset` on into `buf` and returns the number of bytes: fewer than requested only
+/// at the end of the file.
 pub(crate) fn read_at(sbi: &Sbi, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<usize> {
     check_file(inode)?;
     let left = inode.size.saturating_sub(offset);
@@ -50,7 +51,7 @@ pub(crate) fn read_at(sbi: &Sbi, inode: &Inode, offset: u64, buf: &mut [u8]) -> 
     Ok(len)
 }
 
-/// Fails with what keeps an inode from being read or written as a file.
+/// Fails with the reason for which an inode cannot be read or written as a file.
 pub(super) fn check_file(inode: &Inode) -> Result<()> {
     match inode.file_type {
         FileType::Regular if inode.has(InodeFlags::ENCRYPT) => Err(Error::Encrypted),
@@ -74,23 +75,23 @@ fn check_size(sbi: &Sbi, inode: &Inode) -> Result<()> {
     }))
 }
 
-/// The parts of a file that hold data, in bytes, ascending and apart; the rest, up to the size,
-/// reads as zeroes. What seeking for data with `SEEK_DATA` and `SEEK_HOLE` shows.
+/// The parts of a file that hold data, in bytes, in ascending order and not adjacent; the rest,
+/// up to the size, reads as zeroes. Equivalent to seeking with `SEEK_DATA` and `SEEK_HOLE`.
 #[derive(Debug)]
 pub struct DataRanges {
     sbi: Arc<Sbi>,
     inode: Inode,
     cursor: MapCursor,
-    /// Next block to ask for, and the one to stop before.
+    /// Next block to look up, and the block to stop before.
     next: u32,
     end: u32,
-    /// Blocks that may still be reported: no file has more than the file system.
+    /// Number of blocks that may still be returned: no file has more than the file system.
     room: u64,
     /// The range that may still grow.
     pending: Option<Range<u64>>,
 }
 
-/// Starts going through the data of a file.
+/// Starts an iteration over the data of a file.
 pub(crate) fn data_ranges(sbi: &Arc<Sbi>, inode: &Inode) -> Result<DataRanges> {
     check_file(inode)?;
     let inline = inode.has(InodeFlags::INLINE_DATA);

@@ -1,10 +1,10 @@
-//! Between a file's pages and the device: reading what is mapped, mapping what is written.
+//! Between a file's pages and the device: reads mapped blocks, and maps blocks for written data.
 //!
-//! Data reaches the device before the transaction that exposes it: a flusher takes blocks from
-//! the allocator in memory, writes the data there, and only then starts a handle that marks them
-//! used and maps them. A power cut in between leaves nothing that refers to them. The size on
-//! disk follows what has been written, never what was only taken in: who sets another size first
-//! writes what is below it.
+//! Data reaches the device before the transaction that exposes it: a flusher allocates blocks in
+//! memory, writes the data there, and only then starts a handle that marks the blocks used and
+//! maps them. After a power cut in between, nothing refers to them. The size on disk follows the
+//! data that has been written, never data that is only in memory: a caller that sets another size
+//! first writes the data below it.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -33,12 +33,12 @@ use crate::map::change::Progress;
 use crate::map::data_blocks;
 use crate::map::readpage::read_mapped;
 
-/// Credits in addition to those of the map: bitmaps of two groups, the inode.
+/// Journal credits in addition to those of the map: bitmaps of two groups, the inode.
 const CREDITS: u32 = 4;
 /// Longest extent of data, in blocks.
 const EXTENT_MAX: u32 = 32_768;
 
-/// The cell's side of its pages.
+/// Gives the page cache access to the inode's cell.
 #[derive(Debug)]
 pub(crate) struct FilePages {
     sbi: Weak<Sbi>,
@@ -72,14 +72,15 @@ impl Pages for FilePages {
             let len = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len());
             return crate::inode::inline::read_inline(&sbi, &inode, offset, &mut buf[..len]);
         }
-        // Under the inode's lock throughout: what is read stays the file's until it has been.
+        // The inode stays locked throughout: the blocks belong to the file until they have been
+        // read.
         let blocks = sbi.writable()?.inodes.known_blocks(&cell);
         read_mapped(&sbi, offset, buf, |lblk, len| {
             known_map(blocks, lblk, len)
                 .map_or_else(|| read_map(&sbi, &inode, blocks, lblk, len), Ok)
         })?;
-        // What lies past the end is not the file's, whatever was there before; but what a write
-        // that is under way has put on the device already is.
+        // Bytes past the end are not the file's data, whatever the device holds there; but data
+        // that a write in progress has already put on the device is.
         let end = inode.size.max(inode.disk_size.unwrap_or(0));
         let left = end.saturating_sub(offset);
         let keep = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len());
@@ -158,11 +159,11 @@ impl FilePages {
 
 impl MapsPages for FilePages {}
 
-/// Gives back what was reserved for delayed blocks of a range that will not be written. The
-/// inode's fields must not be locked.
+/// Releases the reservations of delayed blocks of a range that will not be written. The caller
+/// must not hold the lock of the inode's fields.
 pub(crate) fn forget_delayed(sbi: &Sbi, cell: &Cell, from: Lblk, len: u32) {
     let Some(rw) = sbi.rw() else { return };
-    // A caller that pays must not change meanwhile.
+    // The owners that are charged must not change meanwhile.
     let inode = rw.quotas.is_some().then(|| cell.inode.read());
     let delayed = forget_blocks(rw, cell, from, len);
     if let Some(owners) = inode.as_ref().and_then(|inode| inode.owners.as_ref()) {
@@ -170,13 +171,13 @@ pub(crate) fn forget_delayed(sbi: &Sbi, cell: &Cell, from: Lblk, len: u32) {
     }
 }
 
-/// Gives back what was reserved for a part of a range, in bytes, where no page waits to be
-/// written or is being written. The file's contents are locked: a writer makes pages of what was
-/// reserved before.
+/// Releases the reservations of a range, in bytes, where no page is dirty or under write-back.
+/// The caller holds the file's `Names` lock: a writer reserves blocks before it makes the pages
+/// dirty.
 pub(crate) fn forget_untaken(sbi: &Sbi, cell: &Cell, range: Range<u64>) {
     let size = sbi.geometry().block_size;
     let block = |byte: u64| size.blocks_for(byte).min(u32::MAX.into()) as u32;
-    // A block of which a part is in the range was reserved for it too, unless it has a page.
+    // A block that is partly in the range was also reserved for it, unless it has a page.
     let first = (range.start >> size.log2()).min(u32::MAX.into()) as u32;
     let (mut next, end) = (first, block(range.end));
     while next < end {
@@ -193,9 +194,9 @@ pub(crate) fn forget_untaken(sbi: &Sbi, cell: &Cell, range: Range<u64>) {
     }
 }
 
-/// Gives back what was reserved for data that were given up, unless a thread changes the contents
-/// now, who may count on a reservation that it found: any thread that writes, syncs or lets go of
-/// the file next does it.
+/// Releases the reservations of data that were given up, unless another thread is changing the
+/// data now, as it may rely on a reservation that it found. In that case the next write, fsync or
+/// close of the file does it.
 pub(crate) fn settle_lost(sbi: &Sbi, cell: &Cell) {
     if cell.has_lost.load(SeqCst)
         && let Some(_contents) = cell.rw.try_read()
@@ -204,22 +205,23 @@ pub(crate) fn settle_lost(sbi: &Sbi, cell: &Cell) {
     }
 }
 
-/// The same; the caller has locked the contents.
+/// Like [`settle_lost`]; the caller holds the file's `Names` lock.
 pub(crate) fn settle_lost_locked(sbi: &Sbi, cell: &Cell) {
     if cell.has_lost.load(SeqCst) && cell.has_lost.swap(false, SeqCst) {
         forget_untaken(sbi, cell, 0..u64::MAX);
     }
 }
 
-/// Forgets where blocks of a range lie, under the lock that changes it: others may have come to
-/// know of them since [`forget_delayed`], after which nothing in the range is delayed.
+/// Removes cached mappings of a range, under the lock that protects changes of the map: other
+/// threads may have cached some since [`forget_delayed`], after which nothing in the range is
+/// delayed.
 pub(crate) fn forget_mapped(cell: &Cell, from: Lblk, len: u32) {
     if let Some(known) = cell.known_blocks_if_any() {
         known.remove(from, len);
     }
 }
 
-/// What is on the device for a part of the file; delayed blocks are a hole.
+/// Returns the mapping on the device of a part of the file; delayed blocks count as a hole.
 fn what_is(sbi: &Sbi, cell: &Cell, lblk: Lblk, len: u32) -> Result<Mapping> {
     let blocks = sbi.writable()?.inodes.known_blocks(cell);
     match known_map(blocks, lblk, len) {
@@ -228,8 +230,8 @@ fn what_is(sbi: &Sbi, cell: &Cell, lblk: Lblk, len: u32) -> Result<Mapping> {
     }
 }
 
-/// What is on the device for a part of the file, if it is known; delayed blocks are a hole. While
-/// the inode's fields are locked, it is what the map says.
+/// Returns the mapping on the device of a part of the file, if it is cached; delayed blocks count
+/// as a hole. While the inode's fields are locked, it agrees with the map.
 fn known_map(blocks: &Tree, lblk: Lblk, len: u32) -> Option<Mapping> {
     let known = blocks.lookup(lblk)?;
     let skip = lblk.0 - known.lblk.0;
@@ -247,8 +249,8 @@ fn known_map(blocks: &Tree, lblk: Lblk, len: u32) -> Option<Mapping> {
     })
 }
 
-/// What the map on the device says, as [`MapCursor::map`]. What its leaf says of all other blocks
-/// is noted too, as it has been read. The inode's fields are locked.
+/// Reads the mapping from the map on the device, like [`MapCursor::map`], and also caches all
+/// other mappings of the same leaf, as the leaf has been read. The inode's fields are locked.
 pub(crate) fn read_map(
     sbi: &Sbi,
     inode: &Inode,
@@ -257,7 +259,7 @@ pub(crate) fn read_map(
     len: u32,
 ) -> Result<Mapping> {
     let mut cursor = MapCursor::default();
-    // An extent reports of all its blocks at once.
+    // An extent covers all its blocks at once.
     let most = if inode.has(InodeFlags::EXTENTS) {
         u32::MAX
     } else {
@@ -267,14 +269,15 @@ pub(crate) fn read_map(
     let found = all.part(lblk, len);
     let leaf = cursor.whole_leaf(sbi, inode);
     blocks.cache_all(&leaf.iter().map(as_known).collect::<Vec<Known>>());
-    // Where something of it was known already, as the delayed blocks of one who appends: else each
-    // append would come here again. The tree bounds how many parts it looks at.
+    // Needed where a part of the range was cached already, for example delayed blocks of a file
+    // that is appended to: otherwise each append would read the map again. The tree bounds how
+    // many parts it visits.
     blocks.cache(as_known(&all));
     Ok(found)
 }
 
-/// The first block of which something else is known than the map says; a delayed one must be a hole
-/// there.
+/// Returns the first block whose cached state differs from the map; a delayed block must be a
+/// hole in the map.
 pub(crate) fn contradiction(sbi: &Sbi, cell: &Cell) -> Result<Option<Lblk>> {
     let inode = cell.inode.read();
     let all = cell.known_blocks_if_any().map_or(Vec::new(), Tree::extents);
@@ -298,7 +301,7 @@ pub(crate) fn contradiction(sbi: &Sbi, cell: &Cell) -> Result<Option<Lblk>> {
     Ok(None)
 }
 
-/// What the extent status room calls it.
+/// Converts a mapping to the type of the extent status cache.
 pub(crate) fn as_known(mapping: &Mapping) -> Known {
     Known {
         lblk: mapping.lblk,
@@ -312,20 +315,20 @@ pub(crate) fn as_known(mapping: &Mapping) -> Known {
     }
 }
 
-/// Bytes of one request: what a device is given to do before it is heard of again.
+/// Bytes of one request: the largest write after which the device must report completion.
 const REQUEST_MAX: usize = 1 << 20;
 
-/// The run as it is written piece by piece.
+/// A run of data while it is written piece by piece.
 struct Pieces<'a> {
     run: &'a [&'a [u8]],
-    /// Bytes of the first slice that are written.
+    /// Bytes of the first slice that have been written.
     at: usize,
     /// Hears of each request that is done.
     reported: &'a dyn Fn(),
 }
 
 impl Pieces<'_> {
-    /// Writes the next `len` bytes to adjacent blocks, [`REQUEST_MAX`] at once.
+    /// Writes the next `len` bytes to adjacent blocks, at most [`REQUEST_MAX`] at a time.
     fn write(&mut self, sbi: &Sbi, to: Pblk, len: usize) -> Result<()> {
         let mut done = 0;
         while done < len {
@@ -357,13 +360,14 @@ impl Pieces<'_> {
             }
         }
         sbi.device().write_many(&requests)?;
-        // Dirty data in a cache below would still be dirty, and no limit would apply.
+        // Otherwise the data would stay dirty in a cache of the device, where no limit applies.
         sbi.device().write_behind(start..offset);
         Ok(())
     }
 }
 
-/// Takes blocks for the start of a hole, writes the data, and maps them. Returns how many.
+/// Allocates blocks for the start of a hole, writes the data and maps the blocks. Returns their
+/// number.
 fn write_new(sbi: &Sbi, cell: &Cell, hole: &Mapping, pieces: &mut Pieces<'_>) -> Result<u32> {
     let rw = sbi.writable()?;
     let wanted = LblkRun {
@@ -378,13 +382,13 @@ fn write_new(sbi: &Sbi, cell: &Cell, hole: &Mapping, pieces: &mut Pieces<'_>) ->
         return Err(error);
     }
     // Only after the data is on the device: a commit that maps blocks before they are written
-    // would show after a power cut what the blocks held for their last owner.
+    // would expose, after a power cut, the previous owner's data in these blocks.
     map_taken(sbi, cell, hole.lblk, taken, false)?;
     Ok(taken.len)
 }
 
-/// Marks blocks used that were taken, and maps them. They are charged as delayed blocks that were
-/// reserved; with `unwritten`, as others that were reserved in addition to those.
+/// Marks allocated blocks as used and maps them. Their quota charge comes from the reservation of
+/// delayed blocks; with `unwritten`, from a separate reservation in addition to that one.
 pub(crate) fn map_taken(
     sbi: &Sbi,
     cell: &Cell,
@@ -417,7 +421,7 @@ pub(crate) fn map_taken(
         owners.draw(bytes(taken.len));
     }
     match map::change::insert(&handle, inode, extent) {
-        // Nothing was changed but for the blocks that were marked.
+        // Nothing was changed except that the blocks were marked.
         Err(error @ (Error::NoSpace { .. } | Error::FileTooBig)) => {
             handle.failed(handle.free_blocks(taken.start, taken.len.into()))?;
             if let Some(owners) = &mut inode.owners {
@@ -444,7 +448,7 @@ pub(crate) fn map_taken(
         status,
     };
     // Last, after the map: a lookup that finds the blocks written must find them mapped, too.
-    // The number of blocks that stop being delayed is what is returned of the reservation.
+    // The reservation is reduced by the number of blocks that stop being delayed.
     let delayed = note_blocks(rw, cell, known);
     if let Some(owners) = &mut inode.owners {
         let others = if unwritten { taken.len } else { 0 };
@@ -453,14 +457,14 @@ pub(crate) fn map_taken(
     Ok(())
 }
 
-/// Blocks that were allocated before hold data now.
+/// Marks blocks that were preallocated as written, as they hold data now.
 fn make_written(sbi: &Sbi, cell: &Cell, part: &Mapping) -> Result<()> {
     let (mut lblk, mut len) = (part.lblk, part.len);
     loop {
         let credits = 2 * map::change::credits_step(sbi, &cell.inode.read()) + CREDITS;
         let handle = sbi.start(credits)?;
         let inode = &mut *cell.inode.write();
-        // It may come half-way only.
+        // The conversion may succeed only partly.
         forget_mapped(cell, lblk, len);
         let progress = match map::change::mark_written(&handle, inode, lblk, len) {
             Err(error @ Error::NoSpace { .. }) => Err(error),
@@ -469,7 +473,7 @@ fn make_written(sbi: &Sbi, cell: &Cell, part: &Mapping) -> Result<()> {
         grow(cell, inode, end_of(sbi, part.lblk, part.len));
         handle.failed(store(&handle, sbi, inode))?;
         cell.changed_in(handle.tid(), true);
-        // What was marked before there was no space is: the map is valid.
+        // The blocks that were marked before ENOSPC stay marked: the map is valid.
         match progress? {
             Progress::Done => {
                 let known = sbi.writable()?.inodes.known_blocks(cell);
@@ -484,20 +488,20 @@ fn make_written(sbi: &Sbi, cell: &Cell, part: &Mapping) -> Result<()> {
     }
 }
 
-/// End of a range of blocks in bytes.
+/// Returns the end of a range of blocks in bytes.
 fn end_of(sbi: &Sbi, lblk: Lblk, len: u32) -> u64 {
     (u64::from(lblk.0) + u64::from(len)) << sbi.geometry().block_size.log2()
 }
 
-/// The size on disk once what ends at `end` is written, if that is more: as far as the file has
-/// got.
+/// Returns the new size on disk after data up to `end` has been written, if it is larger: at most
+/// the file's size, including that of a write in progress.
 fn grown(cell: &Cell, inode: &Inode, end: u64) -> Option<u64> {
     let size = inode.size.max(cell.pending_end.load(Relaxed));
     Some(end.min(size)).filter(|end| *end > inode.disk_size.unwrap_or(inode.size))
 }
 
-/// Moves the size on disk to the end of what has been written, in the transaction that maps it:
-/// no file has written blocks past its end, whenever the power goes. Returns whether it changed.
+/// Moves the size on disk to the end of the written data, in the transaction that maps it: at any
+/// power cut, no file has written blocks past its end. Returns whether the size changed.
 fn grow(cell: &Cell, inode: &mut Inode, end: u64) -> bool {
     let on_disk = grown(cell, inode, end);
     if let Some(on_disk) = on_disk {
@@ -506,7 +510,7 @@ fn grow(cell: &Cell, inode: &mut Inode, end: u64) -> bool {
     on_disk.is_some()
 }
 
-/// The same, where nothing had to be mapped.
+/// Like [`grow`], where nothing had to be mapped.
 fn grow_on_disk(sbi: &Sbi, cell: &Cell, end: u64) -> Result<()> {
     if grown(cell, &cell.inode.read(), end).is_none() {
         return Ok(());

@@ -1,10 +1,10 @@
-//! Quotas where handles are needed: who pays for an inode, entries for those who have none yet,
-//! limits.
+//! Quota operations that need journal handles: which owners are charged for an inode, new entries
+//! for ids without one, limits.
 //!
-//! An id gets its entry before the operation that first charges it, in a handle of its own: then
-//! charging can neither fail nor run out of space. Entries are filled into leaves that have room;
-//! leaves and blocks of the tree are appended to the file. Entries stay when nothing is left to
-//! count.
+//! An id gets its entry before the operation that first charges it, in a handle of its own, so
+//! that charging can neither fail nor run out of space. New entries go into leaves with free
+//! entries; new leaves and tree blocks are appended to the file. An entry stays when its usage
+//! drops to zero.
 
 use std::sync::Arc;
 
@@ -36,26 +36,26 @@ use crate::map::map_blocks;
 use crate::quota::file::{Found, QuotaBlock, QuotaFile, damaged, entry_offset, is_free};
 use crate::quota::{Ids, Quotas, not_counted};
 
-/// Blocks of the quota file that a new entry may add: three of the tree, a leaf.
+/// Maximum number of blocks that a new entry adds to the quota file: three of the tree, a leaf.
 const NEW_MAX: u32 = QUOTA_TREE_DEPTH;
-/// Blocks that may take: themselves and their map.
+/// Maximum number of blocks allocated for that: these blocks and their map.
 const BLOCKS_MAX: u64 = 16;
 
 fn quotas(sbi: &Sbi) -> Option<&Quotas> {
     sbi.rw()?.quotas.as_ref()
 }
 
-/// Whom an inode belongs to.
+/// The ids that own an inode.
 pub(crate) fn ids_of(inode: &Inode) -> Ids {
     [inode.uid, inode.gid, inode.projid]
 }
 
-/// Notes who pays for an inode that was read from its table, and says who of them has no entry yet.
+/// Attaches to an inode that was read from its table the owners that are charged for it.
 pub(crate) fn attach(sbi: &Sbi, inode: &mut Inode) -> Result<()> {
     let Some(quotas) = quotas(sbi) else {
         return Ok(());
     };
-    // Values of attributes are charged to those who have the attributes.
+    // The space of attribute values is charged to the inodes that have the attributes.
     if !inode.has(InodeFlags::EA_INODE) && !is_hidden(sbi, inode.ino) {
         let owners = quotas.owners(sbi, ids_of(inode))?;
         inode.owners = Some(Box::new(owners));
@@ -63,7 +63,7 @@ pub(crate) fn attach(sbi: &Sbi, inode: &mut Inode) -> Result<()> {
     Ok(())
 }
 
-/// Gives entries to those who pay and have none. Must be called without a handle.
+/// Creates entries for the owners that have none. Must be called without a handle.
 pub(crate) fn place(sbi: &Sbi, caller: Caller, owners: &Owners) -> Result<()> {
     for dquot in owners.dquots().filter(|dquot| !dquot.is_placed()) {
         place_one(sbi, caller, dquot)?;
@@ -71,11 +71,11 @@ pub(crate) fn place(sbi: &Sbi, caller: Caller, owners: &Owners) -> Result<()> {
     Ok(())
 }
 
-/// Those who are to pay for an inode.
+/// The owners that will be charged for an inode.
 pub(crate) enum Payers {
-    /// They pay for another one already.
+    /// Already known, as they are charged for another inode.
     Known(Box<Owners>),
-    /// They have to be looked for.
+    /// Only the ids are known; the quota entries have to be looked up.
     Ids(Ids),
 }
 
@@ -91,7 +91,8 @@ impl Payers {
     }
 }
 
-/// Finds them, with entries for all; `None` if nothing is counted. Must be called without a handle.
+/// Looks up the owners and creates missing entries; `None` if no quota is counted. Must be called
+/// without a handle.
 pub(crate) fn owners(sbi: &Sbi, caller: Caller, payers: Payers) -> Result<Option<Box<Owners>>> {
     let Some(quotas) = quotas(sbi) else {
         return Ok(None);
@@ -125,8 +126,8 @@ fn place_one(sbi: &Sbi, caller: Caller, dquot: &Arc<Dquot>) -> Result<()> {
         return Ok(());
     };
     let _blocks = ensure_blocks(sbi, Purpose::Metadata(caller), BLOCKS_MAX)?;
-    // The way down and a leaf, old or new, the next leaf with room, header and inode; for new
-    // blocks bitmaps and the map.
+    // Credits for the path from the root, a leaf (old or new), the next leaf with a free entry,
+    // header and inode; for new blocks also bitmaps and the map.
     let map = map::change::credits_insert(sbi, &file.read().inode, 1);
     let credits = NEW_MAX + 1 + 3 + NEW_MAX * (map + 1) + credits_anywhere(sbi, NEW_MAX);
     let most = sbi.writable()?.journal.credits_max();
@@ -147,7 +148,7 @@ fn place_one(sbi: &Sbi, caller: Caller, dquot: &Arc<Dquot>) -> Result<()> {
     }
 }
 
-/// A place for an entry in a leaf of a quota file.
+/// The position of a free entry in a leaf of a quota file.
 #[derive(Clone, Copy, Debug)]
 struct FreeEntry {
     /// The number of the leaf.
@@ -156,7 +157,8 @@ struct FreeEntry {
     slot: usize,
 }
 
-/// A leaf with room, and the first free entry in it; `None` if there is none.
+/// Returns a leaf with a free entry and the first free entry in it; `None` if there is no such
+/// leaf.
 fn find_room(sbi: &Sbi, file: &QuotaFile) -> Result<Option<FreeEntry>> {
     let leaf = file.header.dqi_free_entry.get();
     if leaf == 0 {
@@ -174,8 +176,8 @@ fn find_room(sbi: &Sbi, file: &QuotaFile) -> Result<Option<FreeEntry>> {
     Ok(Some(FreeEntry { leaf, slot }))
 }
 
-/// Puts an entry into a quota file: into the leaf with room, to which the way from the root is made
-/// as far as there is none. The first `len` blocks of `way` are there.
+/// Adds an entry to a quota file: to the leaf with a free entry, or to a new one. Creates the
+/// missing part of the path from the root to that leaf. The first `len` blocks of `way` exist.
 fn insert(
     handle: &Handle<'_>,
     file: &mut QuotaFile,
@@ -217,7 +219,7 @@ fn change(handle: &Handle<'_>, file: &QuotaFile, block: &QuotaBlock, f: impl FnO
     handle.change(&block.buffer, file.owner(), f);
 }
 
-/// Reads what comes before the entries of a leaf.
+/// Reads the header of a leaf.
 fn leaf_header(bytes: &[u8; QUOTA_BLOCK_LEN]) -> QuotaLeafHeader {
     let header = QuotaLeafHeader::read_from_prefix(bytes);
     header.map_or_else(|_| zerocopy::FromZeros::new_zeroed(), |(header, _)| header)
@@ -234,7 +236,7 @@ fn put_leaf_header(
     });
 }
 
-/// Whether a number may be that of a block below the root.
+/// Checks that a number is that of a valid block below the root.
 fn check_inside(file: &QuotaFile, field: &'static str, block: u32) -> Result<()> {
     if block > QUOTA_TREE_ROOT && block < file.header.dqi_blocks.get() {
         return Ok(());
@@ -242,8 +244,8 @@ fn check_inside(file: &QuotaFile, field: &'static str, block: u32) -> Result<()>
     Err(damaged(field, block, "outside the file"))
 }
 
-/// Puts the entry into a free place of a leaf, and says where that is. A leaf without room leaves
-/// the list.
+/// Stores the entry in a free slot of a leaf and returns its position. A leaf that becomes full
+/// is removed from the list.
 fn fill_entry(
     handle: &Handle<'_>,
     file: &mut QuotaFile,
@@ -276,7 +278,8 @@ fn fill_entry(
     Ok((block.buffer, at))
 }
 
-/// A block for the tree or for entries, all zero: a free one, or a new one at the end.
+/// Returns a zeroed block for the tree or for entries: from the free list, or appended at the
+/// end.
 fn append(handle: &Handle<'_>, file: &mut QuotaFile) -> Result<u32> {
     let sbi = handle.sbi();
     let free = file.header.dqi_free_blk.get();

@@ -1,4 +1,4 @@
-//! Changing what stat shows, and extended attributes.
+//! Changes the attributes that stat shows, and extended attributes.
 
 use uext4_extent_status::Tree;
 use uext4_ondisk::inode::{FileType, InodeFlags, Timestamp};
@@ -20,45 +20,45 @@ use crate::xattr;
 use crate::xattr::SetMode;
 use crate::xattr::acl;
 
-/// Blocks that an extended attribute may take: one for attributes, those of a value in an inode
-/// of its own, and its map.
+/// Maximum number of blocks that an extended attribute may need: one for attributes, the blocks
+/// of a value that is stored in a separate inode, and that inode's map.
 const XATTR_BLOCKS_MAX: u64 = 72;
 
 /// A time to set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetTime {
-    /// The time it is.
+    /// The current time.
     Now,
-    /// This time, clamped to what the inode can hold.
+    /// This time, clamped to the range that the inode can store.
     To(Timestamp),
 }
 
-/// What is to be changed; the rest stays.
+/// The attributes to change; the others stay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SetAttributes {
     /// Permissions, 0 to 0o7777.
     pub mode: Option<u16>,
-    /// Owner. Setting owner or group drops set-user-id, and set-group-id of what its group may
-    /// execute, of all but directories.
+    /// Owner. Setting owner or group clears set-user-id, and set-group-id of group-executable
+    /// files, except on directories.
     pub uid: Option<u32>,
     /// Group.
     pub gid: Option<u32>,
-    /// Bytes, of regular files.
+    /// Size in bytes, for regular files.
     pub size: Option<u64>,
     /// Last access.
     pub atime: Option<SetTime>,
     /// Last change of the data.
     pub mtime: Option<SetTime>,
-    /// Last change of the inode; by default the time it is.
+    /// Last change of the inode; by default the current time.
     pub ctime: Option<SetTime>,
-    /// Flags as chattr sets them; others stay.
+    /// Flags that chattr may set; other flags stay.
     pub flags: Option<InodeFlags>,
     /// Project.
     pub projid: Option<u32>,
 }
 
 impl SetAttributes {
-    /// Sets times to the time it is, and nothing else.
+    /// Whether this only sets times to the current time.
     fn only_touches(&self) -> bool {
         let is_now = |time: Option<SetTime>| time.is_none_or(|time| time == SetTime::Now);
         let times = Self {
@@ -79,7 +79,7 @@ pub(crate) fn set(file: &InodeRef, attributes: &SetAttributes) -> Result<()> {
         flags: attributes.flags,
         ..SetAttributes::default()
     };
-    // What may only grow may be touched.
+    // An append-only file may be touched.
     let forbid = match attributes.only_touches() {
         true => InodeFlags::IMMUTABLE,
         false => attr::IMMUTABILITY,
@@ -90,7 +90,7 @@ pub(crate) fn set(file: &InodeRef, attributes: &SetAttributes) -> Result<()> {
     if let Some(size) = attributes.size {
         truncate_locked(file, size)?;
     }
-    // Only an ACL takes blocks, where there is one that follows the mode.
+    // Only an ACL allocates blocks, if there is one that follows the mode.
     let may_take = attributes.mode.is_some() && file.inode.read().has_attributes();
     let _blocks = may_take
         .then(|| ensure_blocks(sbi, Purpose::Metadata(file.caller()), XATTR_BLOCKS_MAX))
@@ -99,7 +99,7 @@ pub(crate) fn set(file: &InodeRef, attributes: &SetAttributes) -> Result<()> {
     let handle = sbi.start(2 + xattr::change::credits_set(sbi))?;
     let now = handle.now();
     let inode = &mut *file.inode.write();
-    // Damage of the attributes is found here: once the inode has changed, an error ends all
+    // Damaged attributes are detected here: once the inode has changed, an error ends all
     // writing.
     let acl = match attributes.mode {
         Some(_) => acl::get(sbi, inode, AclKind::Access)?,
@@ -132,7 +132,7 @@ pub(crate) fn set(file: &InodeRef, attributes: &SetAttributes) -> Result<()> {
     inode.mtime = time(attributes.mtime, inode.mtime);
     inode.ctime = time(Some(attributes.ctime.unwrap_or(SetTime::Now)), inode.ctime);
     file.changed_in(handle.tid(), false);
-    // Nothing may be refused any more.
+    // From here on the quota must not refuse anything.
     inode.set_quota_free(true);
     let result = match attributes.mode {
         Some(mode) => xattr::change::chmod(&handle, inode, mode, acl),
@@ -142,7 +142,7 @@ pub(crate) fn set(file: &InodeRef, attributes: &SetAttributes) -> Result<()> {
     handle.failed(result.and_then(|()| store(&handle, sbi, inode)))
 }
 
-/// The payers of an inode after the change, if they change and are counted.
+/// The owners that will be charged for an inode, if they change and quotas are counted.
 fn new_payers(file: &InodeRef, attributes: &SetAttributes) -> Result<Option<Box<Owners>>> {
     let (old, counted) = {
         let inode = file.inode.read();
@@ -160,9 +160,9 @@ fn new_payers(file: &InodeRef, attributes: &SetAttributes) -> Result<Option<Box<
     quota_change::owners(file.sbi(), file.caller(), Payers::Ids(new))
 }
 
-/// Lets others pay for an inode.
+/// Transfers the quota usage of an inode to other owners.
 ///
-/// Fails with [`crate::Error::QuotaExceeded`]; nothing has changed then.
+/// Fails with [`crate::Error::QuotaExceeded`]; in that case nothing has changed.
 fn hand_over(
     handle: &Handle<'_>,
     file: &InodeRef,
@@ -186,7 +186,7 @@ fn hand_over(
     }
 }
 
-/// Lets an inode share a block of attributes; returns whether it has another one now.
+/// Lets an inode share an xattr block; returns whether it has another block now.
 pub(crate) fn share_xattrs(file: &InodeRef) -> Result<bool> {
     let sbi = file.sbi();
     if !sbi.writable()?.xattrs.blocks.is_on() {
@@ -200,7 +200,7 @@ pub(crate) fn share_xattrs(file: &InodeRef) -> Result<bool> {
     let inode = &mut *file.inode.write();
     let merged = match xattr::block::merge(&handle, inode) {
         Err(error) if handle.has_changed() => handle.failed(Err(error)),
-        // Damage of this inode's block alone.
+        // Only this inode's block is damaged.
         result => result,
     };
     let Some(at) = merged? else {

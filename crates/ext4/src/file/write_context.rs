@@ -1,5 +1,5 @@
-//! How a write is done: where in the file, on whose account, and the thread that waits where too
-//! much is dirty.
+//! How a write is done: its offset in the file, the writer that is throttled, and where that
+//! writer waits if too much data is dirty.
 
 use std::time::Duration;
 
@@ -10,14 +10,15 @@ use crate::inode::attr::SetId;
 /// How a write is done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriteMode {
-    /// At the end, wherever that is: what append-only files take, and nothing else.
+    /// Write at the current end of the file, as `O_APPEND` does; the only mode that append-only
+    /// files accept.
     pub append: bool,
-    /// What becomes of set-user-id and set-group-id.
+    /// How set-user-id and set-group-id are handled.
     pub set_id: SetId,
 }
 
 impl WriteMode {
-    /// At the end; otherwise as by default.
+    /// Writes at the end; other settings are the defaults.
     #[must_use]
     pub fn append() -> Self {
         Self {
@@ -27,19 +28,19 @@ impl WriteMode {
     }
 }
 
-/// Where a writer waits if too much is dirty, and on whose account.
+/// Which writer is throttled if too much data is dirty, and where it waits.
 #[derive(Debug, Default)]
 pub enum Pacing<'a> {
-    /// In the call, on the account of the calling thread.
+    /// The calling thread is throttled, and waits in the call.
     #[default]
     Thread,
-    /// In the call, on the account of this writer, which may be cancelled.
+    /// This writer is throttled, and waits in the call; the wait may be cancelled.
     Sleep(&'a mut Writer),
-    /// After the call, on the account of this writer: [`Written::pause`] says how long.
+    /// This writer is throttled, and waits after the call for [`Written::pause`].
     Return(&'a mut Writer),
 }
 
-/// How one write is done, and the thread that writes.
+/// How one write is done, and by which writer.
 #[derive(Debug, Default)]
 pub struct WriteContext<'a> {
     /// How the file is changed.
@@ -57,15 +58,14 @@ impl From<WriteMode> for WriteContext<'_> {
     }
 }
 
-/// What became of a write.
+/// The result of a write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written {
-    /// Byte of the file where it begins.
+    /// Offset in the file of the first byte.
     pub offset: u64,
-    /// Bytes that were taken in.
+    /// Number of bytes accepted.
     pub len: usize,
-    /// How long the writer is to wait before it goes on; zero unless [`Pacing::Return`] was asked
-    /// for.
+    /// How long the writer should wait before it continues; zero except with [`Pacing::Return`].
     pub pause: Duration,
 }
 

@@ -4,7 +4,7 @@
 //! ```text
 //!  reservation ──▶ claimed      before anything changes; limits refuse here
 //!  charge  ──▶ space        blocks and inodes have changed hands, inside a handle: never refused
-//!  rule    ──▶ quota file   once a commit, what was charged goes into the block it belongs to
+//!  store   ──▶ quota file   once a commit, what was charged goes into the block it belongs to
 //! ```
 //! Space is claimed when it is reserved for data that waits to be written, or else when it is
 //! charged; limits are about what is claimed. The first charge of a transaction makes the block

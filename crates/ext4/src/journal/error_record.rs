@@ -1,12 +1,13 @@
-//! Errors met while a file system is in use, recorded in its superblock as the kernel's ext4
-//! records them, and what damage leads to (`errors=`).
+//! Records errors found in use in the superblock, as the kernel's ext4 does, and applies the
+//! `errors=` policy to damage.
 //!
-//! Damage, and metadata that cannot be read, is noted where it is met, under whatever locks
-//! ([`crate::base::disk::Writing::met`]), and acted upon where an operation ends and holds none,
-//! or by the next tick: the record is committed with everything that was complete before, and
-//! with `errors=remount-ro` the journal is aborted then. A change that an error left half-done
-//! has aborted the journal already: its record is written in place, and the log's superblock has
-//! the error too, as a replay brings an older superblock back.
+//! Damage and unreadable metadata are noted where they are found, under any locks
+//! ([`crate::base::disk::Writing::met`]). They are handled where an operation ends and holds no
+//! lock, or by the next tick: the record is committed with all changes that were complete before,
+//! and with `errors=remount-ro` the journal is aborted then. A change that an error left
+//! half-done has aborted the journal already: its record is written in place, and the error is
+//! also stored in the journal's superblock, because a replay restores an older file system
+//! superblock.
 
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 
@@ -22,19 +23,19 @@ use crate::journal::mount_limits::OnDamage;
 use crate::journal::rw::{Met, Rw};
 use crate::journal::sbi::Sbi;
 
-/// One error as the superblock records it.
+/// One error as the superblock stores it.
 pub(crate) struct Record {
-    /// What met it.
+    /// The function that found it.
     pub(crate) func: &'static [u8],
     /// One of the codes of the format.
     pub(crate) code: u8,
-    /// The inode and the block it was met in, where that is known.
+    /// The inode and the block where it was found, if known.
     pub(crate) ino: Option<Ino>,
     pub(crate) block: Option<Pblk>,
 }
 
-/// Puts an error into the superblock, which the next commit writes: commands
-/// that open the file system for writing say that it is to be checked.
+/// Stores an error in the superblock, which the next commit writes. Commands that open the file
+/// system for writing report that it should be checked.
 pub(crate) fn record(rw: &Rw, record: &Record) {
     let (sec, _) = rw.clock.now();
     let mut func = [0; 32];
@@ -45,7 +46,7 @@ pub(crate) fn record(rw: &Rw, record: &Record) {
         record.ino.map_or(0, |ino| ino.0),
         record.block.map_or(0, |block| block.0),
     );
-    // The low 32 bits, and the next 8.
+    // The low 32 bits and the next 8 bits.
     let (time, time_hi) = (sec as u32, (sec >> 32) as u8);
     rw.change_superblock(|sb| {
         sb.s_state = (sb.s_state.get() | STATE_ERROR).into();
@@ -68,16 +69,17 @@ pub(crate) fn record(rw: &Rw, record: &Record) {
     });
 }
 
-/// The numbers of errno that the log's superblock has.
+/// The errno values that are stored in the journal's superblock.
 const EIO: u32 = 5;
 const EUCLEAN: u32 = 117;
 
-/// Passes a result on; where it says that the image is damaged, that is noted.
+/// Returns the result unchanged; an error that means a damaged image is noted.
 pub(crate) fn noted<T>(sbi: &Sbi, ino: Ino, result: Result<T>) -> Result<T> {
     result.inspect_err(|error| sbi.note(Some(ino), error))
 }
 
-/// The same at the end of an operation, where no lock and no handle is held: acts upon it, too.
+/// Like [`noted`], at the end of an operation, where no lock and no handle is held: also handles
+/// the error.
 pub(crate) fn met<T>(sbi: &Sbi, ino: Ino, result: Result<T>) -> Result<T> {
     match result {
         Ok(value) => Ok(value),
@@ -89,8 +91,8 @@ pub(crate) fn met<T>(sbi: &Sbi, ino: Ino, result: Result<T>) -> Result<T> {
     }
 }
 
-/// The same for what a caller names by the number of an inode, or by a path: that there is none,
-/// or none any more where the path leads, is no damage.
+/// Like [`met`], for an inode number or a path given by the caller: that the inode does not
+/// exist, or no longer exists where the path leads, is not damage.
 pub(crate) fn met_by_caller<T>(sbi: &Sbi, ino: Option<Ino>, result: Result<T>) -> Result<T> {
     if let Err(error) = &result {
         if !error.is_no_inode(ino.is_some()) {
@@ -101,7 +103,7 @@ pub(crate) fn met_by_caller<T>(sbi: &Sbi, ino: Option<Ino>, result: Result<T>) -
     result
 }
 
-/// Notes that an error has left a change half-done, before writing is ended for that.
+/// Notes that an error has left a change half-done, before writing is ended for that reason.
 pub(crate) fn half_done(sbi: &Sbi, error: &Error) {
     let Some(rw) = sbi.rw() else { return };
     let is_read = matches!(error, Error::Device(_));
@@ -110,20 +112,20 @@ pub(crate) fn half_done(sbi: &Sbi, error: &Error) {
     }
 }
 
-/// Does what `errors=` says about what was noted and not acted upon yet.
+/// Applies the `errors=` policy to errors that were noted and not handled yet.
 pub(crate) fn act(sbi: &Sbi) {
     let Some(rw) = sbi.rw() else { return };
     if !rw.has_damage.load(Relaxed) {
         return;
     }
-    // A commit waits for all handles, and those may wait for inodes.
+    // A commit waits for all handles, and the threads that hold them may wait for inode locks.
     drop(Held::new(Rank::Handle));
     let Some(last) = settle(sbi) else { return };
     let policy = rw.limits.on_damage(sbi.superblock());
-    // Damage that is met again and again costs no commit each time.
+    // Repeated damage does not cost a commit each time.
     let is_first = !rw.was_damaged.swap(true, Relaxed);
     if is_first || policy == OnDamage::RemountReadOnly {
-        // What fails has aborted the journal.
+        // If the commit fails, it has aborted the journal.
         _ = rw.journal.commit_now(sbi);
     }
     if policy == OnDamage::RemountReadOnly {
@@ -135,8 +137,8 @@ pub(crate) fn act(sbi: &Sbi) {
     }
 }
 
-/// Records what was noted; the next commit makes it durable. `None` if there is nothing, or writing
-/// has ended: then it is in place already.
+/// Records the noted errors; the next commit makes them durable. `None` if there are none, or if
+/// writing has ended: then they are written in place.
 pub(crate) fn settle(sbi: &Sbi) -> Option<Met> {
     let rw = sbi.rw()?;
     if !rw.has_damage.swap(false, Relaxed) {
@@ -144,7 +146,7 @@ pub(crate) fn settle(sbi: &Sbi) -> Option<Met> {
     }
     let mut all = std::mem::take(&mut *rw.damage.lock());
     if rw.is_half_done.swap(false, AcqRel) {
-        // One that knows the inode says most. Another thread may have recorded all in memory
+        // Prefer an error with a known inode. Another thread may have recorded all in memory
         // already.
         let known = all.iter().find(|met| met.ino.is_some()).or(all.first());
         if let Some(met) = known {
@@ -166,7 +168,7 @@ pub(crate) fn settle(sbi: &Sbi) -> Option<Met> {
     None
 }
 
-/// What is recorded of an error.
+/// Converts a noted error to its record.
 fn of(met: &Met) -> Record {
     let damage = met.damage.as_ref();
     Record {
@@ -180,11 +182,11 @@ fn of(met: &Met) -> Record {
     }
 }
 
-/// Writes the records where no commit does it any more: into the superblock on the device, and into
-/// that of the log, each though the other fails.
+/// Writes the records in place when no commit will do so: into the superblock on the device and
+/// into that of the journal; each write is tried even if the other fails.
 fn record_in_place(sbi: &Sbi, rw: &Rw, errno: u32) -> Result<()> {
-    // Not while a commit or a checkpoint writes the block: it would write, or be given, older
-    // bytes.
+    // Not while a commit or a checkpoint writes the block: it would write older bytes, or receive
+    // them.
     let (written, noted) = rw.journal.note_errno_after(errno, || -> Result<()> {
         let device = sbi.device();
         let mut bytes = [0; size_of::<SuperBlock>()];
@@ -199,7 +201,7 @@ fn record_in_place(sbi: &Sbi, rw: &Rw, errno: u32) -> Result<()> {
     Ok(noted?)
 }
 
-/// Takes the records of errors over, where `from` has more of them.
+/// Copies the error records if `from` has more of them.
 pub(crate) fn carry_over(from: &SuperBlock, to: &mut SuperBlock) {
     to.s_state = (to.s_state.get() | from.s_state.get() & STATE_ERROR).into();
     if from.s_error_count.get() <= to.s_error_count.get() {
@@ -222,7 +224,7 @@ pub(crate) fn carry_over(from: &SuperBlock, to: &mut SuperBlock) {
     to.s_last_error_errcode = from.s_last_error_errcode;
 }
 
-/// The block that a damage names.
+/// The block that a damage refers to.
 fn block_of(damage: &Damage) -> Option<Pblk> {
     match damage {
         Damage::BlockRange { start: block, .. }

@@ -1,4 +1,4 @@
-//! FITRIM: notifying the device of all blocks that no thread uses.
+//! FITRIM: discards all unused blocks on the device.
 
 use std::ops::Range;
 
@@ -9,9 +9,9 @@ use crate::base::error::{Error, Result};
 use crate::base::invalid::Invalid;
 use crate::journal::sbi::Sbi;
 
-/// Notifies the device of free runs of at least `min_len` bytes in `range`, in bytes. What a
-/// transaction freed that is not durable yet is left out, and so is what is preallocated for
-/// files. Returns how many bytes that were.
+/// Discards free runs of at least `min_len` bytes in `range`, in bytes. Blocks freed by a
+/// transaction that is not durable yet are skipped, and so are blocks preallocated for files.
+/// Returns the number of bytes discarded.
 pub(crate) fn trim(sbi: &Sbi, range: Range<u64>, min_len: u64) -> Result<u64> {
     let rw = sbi.writable()?;
     let geometry = sbi.geometry();
@@ -28,8 +28,8 @@ pub(crate) fn trim(sbi: &Sbi, range: Range<u64>, min_len: u64) -> Result<u64> {
         let len = min_len;
         return Err(Invalid::RunLen { len, group }.into());
     }
-    // Without a journal, what freed blocks may not be on the medium yet. One that fails is not
-    // the device's last word to any thread that syncs.
+    // Without a journal, the change that freed the blocks may not be on the medium yet. A flush
+    // that fails here is still reported by the next sync.
     rw.journal.flush_device()?;
     let edit = Direct(sbi);
     let bitmaps = rw.groups.bitmaps(sbi, &edit);

@@ -1,9 +1,9 @@
-//! An operation's right to change metadata, and what it may do with it.
+//! A journal handle: an operation's right to change metadata, and the changes it can make.
 //!
-//! An operation first finds out whether it will succeed, starts a handle with as many credits as it
-//! may change blocks, and then changes. An error half-way, other than a lack of space that left
-//! nothing changed, must go through [`Handle::failed`]: it ends all writing, so that the half-done
-//! transaction never becomes durable.
+//! An operation first checks whether it will succeed, starts a handle with as many credits as the
+//! number of blocks it may change, and then makes its changes. An error half-way, other than a
+//! lack of space that left everything unchanged, must go through [`Handle::failed`]: it ends all
+//! writing, so that the half-done transaction never becomes durable.
 
 use std::cell::{self, OnceCell};
 
@@ -26,11 +26,12 @@ use crate::journal::rw::Rw;
 use crate::journal::sbi::Sbi;
 use crate::orphan::change::EditList;
 
-/// Blocks of quota files that one operation may be the first to change: of user, group and
+/// Blocks of quota files that one operation may be the first to change: for user, group and
 /// project of three inodes.
 const QUOTA_CREDITS: u32 = 9;
 
-/// A journal handle of a mounted file system. Locks below it only: see `docs/locking.md`.
+/// A journal handle of a mounted file system. For the locks that may be taken while it is held,
+/// see `docs/locking.md`.
 #[derive(Debug)]
 pub(crate) struct Handle<'a> {
     sbi: &'a Sbi,
@@ -42,10 +43,10 @@ pub(crate) struct Handle<'a> {
 }
 
 impl Sbi {
-    /// Starts a handle for changing up to `credits` blocks. The thread must hold no other.
+    /// Starts a handle for changing up to `credits` blocks. The thread must not hold another one.
     ///
     /// Fails with [`Error::ReadOnly`] if the file system was opened for reading or an error ended
-    /// all writing, errors of a commit that had to make room.
+    /// all writing, and with the errors of a commit that was needed to make space in the log.
     pub(crate) fn start(&self, credits: u32) -> Result<Handle<'_>> {
         let rw = self.writable()?;
         let _held = Held::new(Rank::Handle);
@@ -81,12 +82,13 @@ impl<'a> Handle<'a> {
         self.journal.tid()
     }
 
-    /// The time that the operation leaves in inodes, the same in all of them.
+    /// The time that the operation stores in inodes, the same in all of them.
     pub(crate) fn now(&self) -> Timestamp {
         *self.now.get_or_init(|| self.rw.now())
     }
 
-    /// Stores an inode that was as `before` when the operation began, or lets the commit do it.
+    /// Stores an inode that was equal to `before` when the operation began, or lets the commit
+    /// store it.
     pub(crate) fn store_times(&self, cell: &Cell, inode: &Inode, before: &Inode) -> Result<()> {
         let inodes = &self.rw.inodes;
         inodes.store_times(self.sbi, self, self.tid(), cell, inode, before)
@@ -102,13 +104,14 @@ impl<'a> Handle<'a> {
         self.journal.credits()
     }
 
-    /// Spends a credit on a block that the commit will change, once for all handles.
+    /// Uses a credit for a block that the commit will change, once for all handles.
     pub(crate) fn defer(&self) {
         self.touched();
         self.journal.charge();
     }
 
-    /// Marks the operation as having side effects: an error from here on must abort the journal.
+    /// Marks the operation as having changes that the commit will store; an error from here on
+    /// leaves it half-done.
     pub(crate) fn touched(&self) {
         self.changed.set(true);
     }
@@ -118,7 +121,7 @@ impl<'a> Handle<'a> {
         self.changed.get()
     }
 
-    /// Ends all writing if `result` is an error: the transaction is half-done.
+    /// Aborts the journal if `result` is an error, because the transaction is half-done.
     pub(crate) fn failed<T>(&self, result: Result<T>) -> Result<T> {
         result.inspect_err(|error| {
             error_record::half_done(self.sbi, error);
@@ -126,7 +129,7 @@ impl<'a> Handle<'a> {
         })
     }
 
-    /// Takes one block for metadata, near `goal`.
+    /// Allocates one block for metadata, near `goal`.
     pub(crate) fn take_block(&self, goal: Pblk) -> Result<Pblk> {
         let request = Request {
             goal,
@@ -138,22 +141,21 @@ impl<'a> Handle<'a> {
         Ok(self.rw.allocator.allocate(&bitmaps, &request)?.start)
     }
 
-    /// Marks a run used that was taken from the allocator before.
+    /// Marks a run used that was allocated in memory before.
     pub(crate) fn mark(&self, run: Run) -> Result<()> {
         let bitmaps = self.rw.groups.bitmaps(self.sbi, self);
         Ok(self.rw.allocator.mark(&bitmaps, run)?)
     }
 
-    /// Frees blocks of data, wherever they lie. They are used again only after the commit. Those
-    /// in a group whose bitmap is not to be trusted stay as they are there: it is for a check to
-    /// find them.
+    /// Frees data blocks at any location. They are reused only after the commit. Blocks in a
+    /// group whose bitmap is damaged stay marked as used: a check will find them.
     pub(crate) fn free_blocks(&self, start: Pblk, len: u64) -> Result<()> {
         self.sbi.check_range("blocks to be freed", start, len)?;
         let bitmaps = self.rw.groups.bitmaps(self.sbi, self);
         for run in runs(self.sbi.geometry(), start, len) {
             match self.rw.allocator.clear(&bitmaps, run) {
-                // Free on disk with this transaction, in memory only after its commit: until
-                // then a power cut brings the old owner back.
+                // Freed on disk with this transaction, in memory only after its commit: until
+                // then a power cut restores the old owner.
                 Ok(()) => self.rw.hold_freed(self.tid(), run),
                 Err(_) if self.rw.allocator.is_bad(run.start) => {}
                 Err(error) => return Err(error.into()),
@@ -162,8 +164,8 @@ impl<'a> Handle<'a> {
         Ok(())
     }
 
-    /// Takes just these blocks and marks them used; false, with any part of them taken, if one is
-    /// in use.
+    /// Allocates exactly these blocks and marks them used. Returns false if one of them is in
+    /// use; part of them may then be allocated.
     pub(crate) fn take_blocks_at(&self, start: Pblk, len: u64) -> Result<bool> {
         self.sbi.check_range("blocks to be taken", start, len)?;
         let bitmaps = self.rw.groups.bitmaps(self.sbi, self);
@@ -187,7 +189,7 @@ impl<'a> Handle<'a> {
         Ok(true)
     }
 
-    /// Frees blocks of metadata: what the journal knows of them is revoked, which takes
+    /// Frees metadata blocks: their copies in the journal are revoked, which needs
     /// [`Handle::credits_revoke`].
     pub(crate) fn free_metadata(&self, start: Pblk, len: u64) -> Result<()> {
         // Both in one transaction: without the revoke record, recovery could write an old copy
@@ -197,55 +199,55 @@ impl<'a> Handle<'a> {
         Ok(())
     }
 
-    /// Credits that freeing `blocks` blocks of metadata takes in addition to those of bitmaps.
+    /// Journal credits for freeing `blocks` metadata blocks, in addition to those of bitmaps.
     pub(crate) fn credits_revoke(&self, blocks: u32) -> u32 {
         self.journal.credits_revoke(blocks)
     }
 
-    /// Blocks of metadata that may be freed with `credits` credits in addition to those of
-    /// bitmaps.
+    /// Number of metadata blocks that can be freed with `credits` credits, in addition to those
+    /// of bitmaps.
     pub(crate) fn revokes(&self, credits: u32) -> u32 {
         self.journal.revokes(credits)
     }
 
-    /// Takes an inode, for a directory (with a hash of its name) or anything else.
+    /// Allocates an inode, for a directory (with a hash of its name) or anything else.
     pub(crate) fn take_inode(&self, parent: Parent, directory: Option<u32>) -> Result<NewIno> {
         let groups = &self.rw.groups;
         let new = groups.take_inode(self.sbi, self, parent, directory)?;
-        // A deleted inode leaves the memory before its number is free.
+        // A deleted inode is removed from memory before its number is freed.
         match self.rw.inodes.holds(new.ino) {
             true => Err(groups.in_use_in_memory(self.sbi, new.ino)),
             false => Ok(new),
         }
     }
 
-    /// Takes the inode of this number, which must be free.
+    /// Allocates the inode with this number, which must be free.
     pub(crate) fn take_inode_at(&self, ino: Ino, directory: bool) -> Result<()> {
         let groups = &self.rw.groups;
         groups.take_inode_at(self.sbi, self, ino, directory)
     }
 
-    /// Makes an inode an orphan, unless it is one.
+    /// Adds the inode to the orphan list unless it is there.
     pub(crate) fn add_orphan(&self, ino: Ino, generation: u32) -> Result<()> {
         self.rw.orphans.add(self.sbi, self, ino, generation)
     }
 
-    /// Removes the inode from the orphan list if it is on it.
+    /// Removes the inode from the orphan list if present.
     pub(crate) fn remove_orphan(&self, ino: Ino, generation: u32) -> Result<()> {
         self.rw.orphans.remove(self.sbi, self, ino, generation)
     }
 
-    /// Gives an inode back.
+    /// Frees an inode.
     pub(crate) fn free_inode(&self, ino: Ino, directory: bool) -> Result<()> {
         self.rw.groups.free_inode(self.sbi, self, ino, directory)
     }
 }
 
-/// Blocks that lie in the file system, cut at the borders of groups.
+/// Splits a range of blocks in the file system at group boundaries.
 fn runs(geometry: &Geometry, start: Pblk, len: u64) -> impl Iterator<Item = Run> {
     let (mut at, end) = (start.0, start.0.saturating_add(len));
     std::iter::from_fn(move || {
-        // There is none for what lies before the first group: that is in use by the boot sector.
+        // Blocks before the first group belong to no group: they are in use by the boot sector.
         let (group, offset) = geometry.group_of(Pblk(at)).filter(|_| at < end)?;
         let room = geometry
             .blocks_in_group(group)

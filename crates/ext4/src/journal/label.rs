@@ -7,7 +7,7 @@ use crate::base::error::Result;
 use crate::base::invalid::Invalid;
 use crate::journal::sbi::Sbi;
 
-/// Bytes of a label at most.
+/// Maximum length of a label in bytes.
 pub const LABEL_LEN: usize = 16;
 
 pub(crate) fn label(sbi: &Sbi) -> [u8; LABEL_LEN] {
@@ -17,10 +17,10 @@ pub(crate) fn label(sbi: &Sbi) -> [u8; LABEL_LEN] {
     }
 }
 
-/// As [`crate::Volume::set_label`] says.
+/// See [`crate::Volume::set_label`].
 pub(crate) fn set_label(sbi: &Sbi, text: &[u8]) -> Result<()> {
     let mut label = [0; LABEL_LEN];
-    // What lies behind a zero would never be shown.
+    // Bytes after a zero byte would never be shown.
     let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
     let fits = label.get_mut(..text.len());
     let fits = fits.ok_or(Invalid::Label(text.len()))?;
@@ -34,14 +34,14 @@ pub(crate) fn set_label(sbi: &Sbi, text: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Backups are written at once, as nothing is undone by them. One that is damaged, or cannot be
-/// written, stays as it is: it is for repair, and none is needed now.
+/// Updates the backups at once, as they cannot undo the change. A backup that is damaged, or
+/// cannot be written, is left unchanged: backups are for repair, and none is needed now.
 fn set_in_backups(sbi: &Sbi, label: [u8; LABEL_LEN]) {
     let geometry = sbi.geometry();
     for group in geometry.backup_groups() {
         let offset = sbi.byte_offset(geometry.group_start(group));
         let mut bytes = [0; size_of::<SuperBlock>()];
-        // The first one lies behind the boot sector, and in the journal.
+        // The first copy is behind the boot sector, and is written through the journal.
         if offset <= SUPERBLOCK_OFFSET || sbi.device().read_at(offset, &mut bytes).is_err() {
             continue;
         }

@@ -1,13 +1,13 @@
-//! Multiple mount protection: a second host that shares the device must not write to it too.
+//! Multiple mount protection: prevents two hosts that share the device from both writing to it.
 //!
-//! A thread that writes keeps changing a sequence number in one block. A host that wants to write
-//! waits for longer than the other would take to change it, puts in a number of its own, waits
-//! again, and has the file system if that number is still there. Waiting goes through the clock:
-//! about 22 seconds for the usual interval of 5 after a crash, 11 after a clean unmount.
+//! A host that writes keeps changing a sequence number in one block. A host that wants to write
+//! waits longer than the other would take to change it, writes a number of its own, waits again,
+//! and owns the file system if that number is still there. Waiting uses the clock: about 22
+//! seconds for the usual interval of 5 after a crash, 11 after a clean unmount.
 //!
-//! The number is changed by [`Mmp::update`], which must be called more often than the interval
-//! says: the background thread does, or any thread that calls `tick`. One that comes too late
-//! looks first whether another host has taken over, and ends all writing if so.
+//! [`Mmp::update`] changes the number and must be called at shorter intervals than the block
+//! says: by the background thread, or by a caller of `tick`. If an update is late, it first
+//! checks whether another host has taken over, and in that case ends all writing.
 //!
 //! Source: the kernel's documentation of ext4's on-disk format, "Multiple mount protection".
 
@@ -28,21 +28,21 @@ use zerocopy::{FromZeros, IntoBytes};
 use crate::base::disk::Disk;
 use crate::base::error::{Error, Result};
 
-/// Seconds between updates where the superblock says nothing.
+/// Seconds between updates if the superblock does not specify them.
 const DEFAULT_INTERVAL: u16 = 5;
-/// Seconds that others wait at least before they believe that no thread updates the block.
+/// Minimum time in seconds after which other hosts conclude that no host updates the block.
 const MIN_CHECK_INTERVAL: u16 = 5;
-/// Longest interval the block may ask others to respect, in seconds.
+/// Longest interval that the block may ask other hosts to respect, in seconds.
 const MAX_CHECK_INTERVAL: u16 = 300;
 
-/// The block, claimed by this process. Lock: a leaf, held over the write of the block.
+/// The block, claimed by this process. Lock: a leaf, held during the write of the block.
 #[derive(Debug)]
 pub(crate) struct Mmp {
     device: Arc<dyn BlockDevice>,
     place: Pblk,
     offset: u64,
     seed: Option<CsumSeed>,
-    /// Between updates.
+    /// Time between updates.
     interval: Duration,
     state: Mutex<State>,
 }
@@ -50,12 +50,12 @@ pub(crate) struct Mmp {
 #[derive(Debug)]
 struct State {
     block: MmpBlock,
-    /// When it was written last.
+    /// When the block was last written.
     updated: Duration,
 }
 
 impl Mmp {
-    /// Claims the file system, if it has the feature. May wait for long.
+    /// Claims the file system, if it has the feature. May wait for a long time.
     pub(crate) fn claim(disk: &Disk, clock: &dyn Clock) -> Result<Option<Self>> {
         let geometry = disk.geometry();
         if !geometry.features.incompat.contains(Incompat::MMP) {
@@ -87,7 +87,7 @@ impl Mmp {
         let found = self.read()?;
         let asked = found.mmp_check_interval.get();
         let check = asked.clamp(MIN_CHECK_INTERVAL, MAX_CHECK_INTERVAL);
-        // Twice the interval and a second, but at most a minute more than it.
+        // Twice the interval plus a second, but at most the interval plus a minute.
         let check = check.max(interval);
         let wait = Duration::from_secs((2 * u64::from(check) + 1).min(u64::from(check) + 60));
         match found.state() {
@@ -103,7 +103,7 @@ impl Mmp {
         }
         let mut block = found;
         block.mmp_magic = EXT4_MMP_MAGIC.into();
-        // Any number that another host would not come to as well.
+        // A number that another host is unlikely to choose as well.
         let number = RandomState::new().hash_one(clock.now()) as u32;
         block.mmp_seq = (number % EXT4_MMP_SEQ_MAX + 1).into();
         block.mmp_check_interval = interval.max(MIN_CHECK_INTERVAL).into();
@@ -126,8 +126,9 @@ impl Mmp {
         self.update(clock, || self.flush())
     }
 
-    /// Changes the number, if it is time. `flush` flushes the device: the journal does, once it
-    /// is open, so that a flush that fails is reported to all who rely on one.
+    /// Changes the number if the interval has passed. `flush` flushes the device: once the
+    /// journal is open it does that, so that a failed flush is reported to all callers that rely
+    /// on one.
     pub(crate) fn update(
         &self,
         clock: &dyn Clock,
@@ -155,8 +156,8 @@ impl Mmp {
         Ok(())
     }
 
-    /// Gives the file system free, after the last change of it is durable: no thread relies on
-    /// the device any more.
+    /// Releases the file system after its last change is durable, when no caller relies on the
+    /// device any more.
     pub(crate) fn release(&self, clock: &dyn Clock) -> Result<()> {
         let state = &mut *self.state.lock();
         state.block.mmp_seq = EXT4_MMP_SEQ_CLEAN.into();

@@ -1,12 +1,12 @@
-//! A mounted file system, what writing adds to it, and the journal handle.
+//! A mounted file system, its additional state for writing, and the journal handle.
 //!
-//! `sbi` is a mounted file system, with `rw` in it if that is for writing; `handle`, the one way
-//! to change its blocks, opens, extends and ends handles of jbd2. Around them: `space` and
-//! `reservations` reserve blocks, `reclaim` writes what the journal holds back when memory is
-//! short, `taking` and `unfinished` know what flushers and deletions have in hand, `xattr_shared`
-//! knows the attribute blocks that inodes share, `error_record` notes errors in the superblock,
-//! `fitrim` notifies the device what is free, and `mmp`, `label` and `mount_limits` are what a
-//! mount itself keeps there.
+//! `sbi` is a mounted file system, with `rw` in it if it is mounted for writing; `handle`, the
+//! only way to change its blocks, opens, extends and ends handles of jbd2. Around them: `space`
+//! and `reservations` reserve blocks, `reclaim` writes data that waits for the journal when
+//! memory is short, `taking` and `unfinished` track work in progress of flushers and deletions,
+//! `xattr_shared` tracks the attribute blocks that inodes share, `error_record` stores errors in
+//! the superblock, `fitrim` discards free blocks on the device, and `mmp`, `label` and
+//! `mount_limits` hold data and options of the mount itself.
 
 pub(crate) mod error_record;
 pub(crate) mod fitrim;

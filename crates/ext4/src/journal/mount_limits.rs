@@ -1,6 +1,5 @@
-//! What a mount sets itself: how long changes wait, whether the device is flushed, how large
-//! directories grow, when new contents are written, and for whom the superuser's blocks are
-//! stored.
+//! Options of a mount: the commit interval, flushes of the device, the maximum size of
+//! directories, when new data is written, and which callers may use root's reserved blocks.
 
 use std::time::Duration;
 
@@ -9,46 +8,46 @@ use uext4_tunables::{Tunable, number, switch};
 
 use crate::base::caller::Caller;
 
-/// Seconds that changes wait at most, where nothing else is asked for.
+/// Default for the maximum number of seconds until changes are committed.
 const COMMIT_SECS: u32 = 5;
-/// Most seconds that changes may wait.
+/// Largest allowed value for that.
 const COMMIT_SECS_MAX: u64 = 86_400;
 
-/// What follows when a mount finds damage: `errors=`.
+/// What a mount does when it finds damage: `errors=`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnDamage {
-    /// It is recorded, and all else goes on. A change that damage left half-done ends writing all
-    /// the same.
+    /// Damage is recorded, and operation continues. A change that damage left half-done still
+    /// ends writing.
     Continue,
-    /// It is recorded, and nothing is written any more.
+    /// Damage is recorded, and nothing is written any more.
     RemountReadOnly,
 }
 
-/// What a mount sets itself. Names, units and defaults are those of `mount -o` for ext4.
+/// Options of a mount. Names, units and defaults are those of `mount -o` for ext4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MountLimits {
-    /// `commit=`: seconds that changes wait before they are committed, 0 to 86400; 0 stands for 5.
+    /// `commit=`: seconds until changes are committed, 0 to 86400; 0 means 5.
     pub commit_secs: u32,
-    /// `barrier`: the device is flushed where the order of writes, or an fsync, asks for it.
-    /// Without it only at the end: what was fsynced may be lost, and the file system with it, if
-    /// the host or the power fails.
+    /// `barrier`: flush the device where the order of writes or an fsync requires it. Without it
+    /// the device is flushed only at unmount: if the host or the power fails, fsynced data may be
+    /// lost, and the whole file system with it.
     pub barrier: bool,
-    /// `auto_da_alloc`: the data of a file that replaces another one, or that was cut to nothing
-    /// before it was written, go to the device when it is renamed or closed, so that a commit never
-    /// makes the loss of the old contents durable without the new ones.
+    /// `auto_da_alloc`: the data of a file that replaces another one, or that was truncated to
+    /// zero before it was written, is written to the device when the file is renamed or closed,
+    /// so that a commit never makes the loss of the old contents durable without the new ones.
     pub auto_da_alloc: bool,
-    /// `errors=`: what follows when damage is found; `None`: as the superblock says, and
-    /// [`OnDamage::RemountReadOnly`] where it says nothing. `errors=panic` stands for that too: a
+    /// `errors=`: what to do when damage is found; `None`: as the superblock specifies, and
+    /// [`OnDamage::RemountReadOnly`] if it specifies nothing. `errors=panic` acts the same: a
     /// library stops writing, not the machine.
     pub errors: Option<OnDamage>,
-    /// `max_dir_size_kb=`: directories of so many units of 1024 bytes get no further blocks; 0:
-    /// as large as the format allows.
+    /// `max_dir_size_kb=`: directories of this size, in units of 1024 bytes, do not grow; 0: as
+    /// large as the format allows.
     pub max_dir_size_kb: u32,
-    /// `resuid=`: who may use reserved blocks in addition to the superuser; `None`: as the
-    /// superblock says.
+    /// `resuid=`: the user, in addition to root, that may use reserved blocks; `None`: as the
+    /// superblock specifies.
     pub resuid: Option<u32>,
-    /// `resgid=`: the same for a group; 0 is none.
+    /// `resgid=`: the group that may use reserved blocks; 0: none.
     pub resgid: Option<u32>,
 }
 
@@ -66,7 +65,7 @@ impl Default for MountLimits {
     }
 }
 
-/// What users set by name.
+/// The options that users set by name.
 pub(crate) const TUNABLES: &[Tunable<MountLimits>] = &[
     number!(
         "commit",
@@ -129,7 +128,7 @@ pub(crate) const TUNABLES: &[Tunable<MountLimits>] = &[
 const ERRORS: &[&str] = &["continue", "remount-ro", "panic"];
 
 impl MountLimits {
-    /// How long changes wait before they are committed.
+    /// Time after which changes are committed, at the latest.
     pub(crate) fn commit_interval(&self) -> Duration {
         let secs = match self.commit_secs {
             0 => COMMIT_SECS,
@@ -138,9 +137,9 @@ impl MountLimits {
         Duration::from_secs(secs.into())
     }
 
-    /// What follows when damage is found.
+    /// The policy when damage is found.
     pub(crate) fn on_damage(&self, superblock: &SuperBlock) -> OnDamage {
-        /// The value of `s_errors` that says so.
+        /// The value of `s_errors` for this policy.
         const CONTINUE: u16 = 1;
         self.errors.unwrap_or(match superblock.s_errors.get() {
             CONTINUE => OnDamage::Continue,

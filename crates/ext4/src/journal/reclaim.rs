@@ -1,5 +1,5 @@
-//! The budget of a mounted file system: what its subsystems are, and what is done where they have
-//! nothing clean to give.
+//! The memory budget of a mounted file system: which caches share it, and how memory is freed
+//! when they have nothing clean to evict.
 
 use uext4_blockdev::host;
 
@@ -7,7 +7,7 @@ use crate::base::memory::{Caches, MemoryUse};
 use crate::journal::rw::Rw;
 use crate::journal::sbi::Sbi;
 
-/// How often the machine is asked how short of memory it is.
+/// How often the memory pressure of the machine is read.
 const PRESSURE_INTERVAL: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// Everything that takes part in the budget.
@@ -25,15 +25,16 @@ fn caches<'a>(sbi: &'a Sbi, rw: &'a Rw) -> Caches<'a> {
 }
 
 impl Sbi {
-    /// Frees memory if too much is taken; what is clean goes. May be called under any lock.
+    /// Frees memory if too much is in use, by evicting clean entries. May be called under any
+    /// lock.
     pub(crate) fn relieve(&self) {
         if let Some(rw) = self.rw() {
             rw.memory.look(&caches(self, rw));
         }
     }
 
-    /// The same; if that is not enough, what waits for the journal is written. To be called where a
-    /// handle may be started.
+    /// Like [`Sbi::relieve`]; if that is not enough, also writes everything that waits for the
+    /// journal. The caller must be allowed to start a handle.
     pub(crate) fn make_room(&self) {
         if let Some(rw) = self.rw()
             && rw.memory.look(&caches(self, rw))
@@ -42,22 +43,23 @@ impl Sbi {
         }
     }
 
-    /// Commits if so many inodes wait for it that no transaction would have room for more; else as
-    /// [`Sbi::make_room`]. To be called after a change that waits, where a handle may be started.
+    /// Commits if so many inodes wait for a commit that no transaction would have space for more;
+    /// otherwise like [`Sbi::make_room`]. To be called after a change that is stored later; the
+    /// caller must be allowed to start a handle.
     pub(crate) fn bound_later(&self) {
         let Some(rw) = self.rw() else {
             return;
         };
-        // Handles may have taken all of a transaction, which is a quarter of the log: then it is
-        // half of it at most.
+        // Handles may have used all of a transaction, which is a quarter of the log: then the
+        // total is at most half of the log.
         if rw.inodes.later_count() >= rw.journal.credits_max() as usize {
-            // What fails aborts the journal: who changes something next is notified.
+            // An error aborts the journal: the next change returns it.
             _ = rw.journal.commit_now(self);
         }
         self.make_room();
     }
 
-    /// What the reclaim thread does.
+    /// The work of the reclaim thread.
     pub(crate) fn reclaim(&self) {
         let Some(rw) = self.rw() else {
             return;
@@ -67,7 +69,7 @@ impl Sbi {
         }
     }
 
-    /// Asks the machine how short of memory it is, if it is time to.
+    /// Reads the memory pressure of the machine if the interval has passed.
     pub(crate) fn watch_pressure(&self) {
         let Some(rw) = self.rw() else {
             return;
@@ -80,7 +82,7 @@ impl Sbi {
         }
     }
 
-    /// What is taken of the budget.
+    /// Current usage of the memory budget.
     pub(crate) fn memory_use(&self) -> MemoryUse {
         match self.rw() {
             Some(rw) => rw.memory.usage(&caches(self, rw)),
@@ -93,8 +95,8 @@ impl Sbi {
         }
     }
 
-    /// Commits and checkpoints, so that nothing waits for the journal, if much does. One at a
-    /// time; the others go on meanwhile, unless it gets worse.
+    /// Commits and checkpoints, so that nothing waits for the journal, if much does. One thread
+    /// at a time; other threads continue meanwhile, unless memory use exceeds the limit.
     fn drain(&self, rw: &Rw) {
         let limit = rw.memory.limit();
         let pinned = rw.journal.pinned() + rw.xattrs.blocks.counts.len();
@@ -111,7 +113,7 @@ impl Sbi {
         if draining.is_none() || !rw.memory.look(&caches(self, rw)) {
             return;
         }
-        // What fails aborts the journal: who changes something next is notified.
+        // An error aborts the journal: the next change returns it.
         let written = rw.journal.commit_now(self);
         _ = written.and_then(|()| rw.journal.checkpoint());
         rw.memory.drained();

@@ -1,10 +1,10 @@
-//! Blocks that operations have reserved: a count that all threads add to and take from, and that
-//! must never exceed what is free.
+//! Counts the blocks that operations have reserved: all threads add to and subtract from the
+//! count, and it must never exceed the number of free blocks.
 //!
-//! One number that every operation changes twice is a cache line that all threads wait for. So the
-//! threads of a slot have a small stock of reserved blocks, which counts as reserved and serves
-//! their next operations. The stocks are used only while all of them fit into what is free; where
-//! space is short they are emptied, and the count is exact.
+//! If every operation changed one counter twice, all threads would contend for its cache line. So
+//! the threads of a slot share a small stock of reserved blocks, which counts as reserved and
+//! serves their next operations. Stocks are used only while all of them fit into the free space;
+//! if space is short they are emptied, and the count is exact.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -13,29 +13,30 @@ use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 use uext4_support::PerThread;
 
-/// Blocks a slot takes beyond what its thread needs, and about as many as it may have in stock.
+/// Blocks that a slot reserves in addition to those its thread needs; it holds about as many in
+/// stock.
 const STOCK: u64 = 64;
 
-/// How many blocks are reserved.
+/// The number of reserved blocks.
 #[derive(Debug, Default)]
 pub(crate) struct Reservations {
-    /// All of them, those in stock included.
+    /// All reserved blocks, including those in stock.
     total: CachePadded<AtomicU64>,
-    /// Blocks in stock: reserved by no operation.
+    /// Blocks in stock, which no operation has reserved.
     stocks: PerThread<AtomicU64>,
-    /// Held while blocks move between a stock and the rest, and are for a moment in neither: a
-    /// thread that finds no space looks again when they have arrived. Innermost.
+    /// Held while blocks move between a stock and the total and are for a moment in neither: a
+    /// thread that finds no space checks again when they have arrived. Innermost lock.
     moving: Mutex<()>,
 }
 
 impl Reservations {
-    /// Reserves `blocks` blocks if all that is reserved then is at most what `room` returns, which
-    /// is read behind the count: so blocks that are being allocated count as reserved or as no
-    /// longer free, or as both. A refusal changes nothing.
+    /// Reserves `blocks` blocks if the total is then at most what `room` returns. `room` is read
+    /// after the count, so blocks that are being allocated count as reserved or as used, or both.
+    /// A failed attempt changes nothing.
     pub(crate) fn reserve(&self, blocks: u64, room: impl Fn() -> u64) -> bool {
         let stock = self.stocks.get();
         let rest = |stock: u64| stock.checked_sub(blocks);
-        // A stock may have been reserved where more room was left to its user than now.
+        // The stock may come from a caller that was allowed to use more space than this one.
         let fits = || self.total.load(Acquire) <= room();
         if stock.load(Relaxed) >= blocks
             && fits()
@@ -63,7 +64,7 @@ impl Reservations {
         self.total.fetch_update(Relaxed, Acquire, add).is_ok()
     }
 
-    /// Ends the reservation of blocks that were allocated or are not needed.
+    /// Releases the reservation of blocks that were allocated or are not needed.
     pub(crate) fn release(&self, blocks: u64) {
         if blocks >= STOCK {
             self.total.fetch_sub(blocks, Release);
@@ -98,7 +99,7 @@ mod tests {
         let room = || 2 * STOCK + 1;
         assert!(all.reserve(1, room));
         assert_eq!(all.reserved(), 1);
-        // This thread has a stock; another one can reserve all the same.
+        // This thread has a stock; another one can still reserve.
         thread::scope(|scope| {
             scope.spawn(|| assert!(all.reserve(2 * STOCK, room)));
         });

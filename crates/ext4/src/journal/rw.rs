@@ -1,5 +1,5 @@
-//! What a file system has beyond reading when it is mounted for writing: its journal, the groups
-//! and the block allocator, the superblock as it will be written, the inodes in use, the clock.
+//! State that exists only when a file system is mounted for writing: its journal, the groups and
+//! the block allocator, the superblock as it will be written, the inodes in use, the clock.
 //!
 //! Everything that changes metadata goes through a handle.
 
@@ -39,34 +39,35 @@ use crate::journal::xattr_shared::XattrSharing;
 use crate::orphan::change::Orphans;
 use crate::quota::Quotas;
 
-/// Blocks that only metadata may take once data has used up the rest, so that what was reserved
-/// for a writer can be mapped: at most this many, and at most 2 % of the file system.
+/// Blocks that only metadata may use once data has used up the rest, so that reserved data of
+/// writers can be mapped: at most this many, and at most 2 % of the file system.
 const METADATA_RESERVE_MAX: u64 = 4096;
 
-/// What blocks are reserved for: it decides how many others must stay free.
+/// The purpose of a reservation: it decides how many other blocks must stay free.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Purpose {
-    /// Data of files. Left are the blocks that mapping all of it takes, and those of the superuser
-    /// unless the caller may use them.
+    /// Data of files. The blocks needed to map all of it must stay free, and root's reserved
+    /// blocks unless the caller may use them.
     Data(Caller),
-    /// Attributes and new directories, which may use half of what data must leave.
+    /// Attributes and new directories, which may use half of the blocks that data must leave
+    /// free.
     Metadata(Caller),
-    /// Names, which mostly take no block. The superuser's blocks may be used, so that where there
-    /// are no others a file can still be moved, or an empty one made, as with the kernel's ext4.
-    /// What may grow by that, which the kernel refuses, is a directory.
+    /// Directory entries, which mostly need no block. Root's reserved blocks may be used, so that
+    /// on a full file system a file can still be renamed, or an empty one created, as with the
+    /// kernel's ext4. A directory may grow through that, which the kernel refuses.
     Names,
-    /// Changes of the map of blocks that a file has, which free some or take hardly any: all that
-    /// is left may be used.
+    /// Changes of the block map that a file has, which free some blocks or need hardly any: all
+    /// free blocks may be used.
     Maps,
 }
 
-/// Which times of access are noted.
+/// Which reads update the access time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum AccessTimes {
     /// None: `noatime`.
     None = 0,
-    /// The first since a change, and one a day: `relatime`.
+    /// The first read after a change, and one per day: `relatime`.
     Relative,
     /// All: `strictatime`.
     Strict,
@@ -85,7 +86,7 @@ impl Writing for Rw {
         let damage = error.damage().cloned();
         let is_half_done = self.is_half_done.load(Relaxed);
         let counts = damage.is_some() || unread.is_some();
-        // What is met after the end of writing is not recorded any more.
+        // Errors found after writing has ended are not recorded any more.
         if !counts || self.journal.is_aborted() && !is_half_done {
             return;
         }
@@ -97,13 +98,13 @@ impl Writing for Rw {
     }
 }
 
-/// Errors that wait to be recorded, at most.
+/// Maximum number of errors that wait to be recorded.
 const MET_MAX: usize = 16;
 
 /// An error that is to be recorded: damage, or a block of metadata that cannot be read.
 #[derive(Debug)]
 pub(crate) struct Met {
-    /// The inode that was used, where that is known.
+    /// The inode that was used, if known.
     pub(crate) ino: Option<Ino>,
     pub(crate) unread: Option<Pblk>,
     pub(crate) damage: Option<Damage>,
@@ -118,82 +119,84 @@ pub(crate) struct Rw {
     pub(crate) groups: Groups,
     pub(crate) allocator: Allocator,
     pub(crate) inodes: InodeCache,
-    /// Names looked up of late.
+    /// Cache of recently looked up names.
     pub(crate) names: NameCache,
     pub(crate) orphans: Orphans,
-    /// Blocks of attributes, and inodes of values, that more inodes may come to use.
+    /// Blocks of attributes, and inodes of values, that further inodes may share.
     pub(crate) xattrs: XattrSharing,
-    /// Usage of each owner, if it is counted.
+    /// Usage per owner, if quotas are counted.
     pub(crate) quotas: Option<Quotas>,
     pub(crate) clock: Arc<dyn Clock>,
     /// The data of files.
     pub(crate) pages: PageCache<Error>,
-    /// Flushers that were asked for; 0: as many as are right for the device.
+    /// Requested number of flushers; 0: a number that suits the device.
     pub(crate) wb_flushers: u32,
     /// Held while a name moves from one directory to another: no directory moves otherwise.
     pub(crate) rename: Mutex<()>,
-    /// Which times of access are noted: an [`AccessTimes`].
+    /// Which reads update the access time: an [`AccessTimes`].
     access_times: AtomicU8,
-    /// What the mount has set itself.
+    /// The options of the mount.
     pub(crate) limits: MountLimits,
-    /// Inodes have room for nanoseconds and times after 2038.
+    /// Whether inodes have space for nanoseconds and times after 2038.
     time_fields: TimeFields,
-    /// The superblock but for its counts, which [`Rw::superblock`] puts in.
+    /// The superblock except for its counts, which [`Rw::superblock`] fills in.
     superblock: Mutex<SuperBlock>,
     superblock_changed: AtomicBool,
-    /// What the device is to be notified of freed blocks.
+    /// Freed blocks to be discarded on the device.
     pub(crate) discards: Discards,
-    /// Blocks freed by transactions that are not durable.
+    /// Blocks freed by transactions that are not durable yet.
     freed: Mutex<Vec<(Tid, Run)>>,
-    /// How many blocks are freed and not yet available, those the device is to be notified of among
-    /// them.
+    /// Number of blocks that are freed and cannot be allocated yet, including those to be
+    /// discarded.
     freed_blocks: AtomicU64,
-    /// Blocks reserved for data that waits to be written.
+    /// Blocks reserved for delayed data.
     reserved: Reservations,
     metadata_reserve: u64,
     next_generation: AtomicU32,
-    /// What keeps other hosts from writing, where the file system has it.
+    /// Multiple mount protection against other hosts, if the file system has the feature.
     mmp: OnceLock<Mmp>,
-    /// Allocations for reserved data under way.
+    /// Allocations in progress for reserved data.
     pub(crate) taking: Taking,
-    /// Cuts and deletions that wait for room.
+    /// Truncations and deletions that wait for space.
     pub(crate) unfinished: Unfinished,
     /// One limit for pages, metadata, extents, shared attributes, inodes and names.
     pub(crate) memory: Memory,
-    /// Held while all that waits for the journal is written because memory is short.
+    /// Held while everything that waits for the journal is written because memory is short.
     pub(crate) draining: Mutex<()>,
-    /// When the machine was asked last how short of memory it is, on the monotonic clock.
+    /// When the memory pressure of the machine was last read, on the monotonic clock.
     pub(crate) pressure_asked: Mutex<Duration>,
-    /// Errors that were noted, and are still to be acted upon (`error_record`); whether there are
-    /// any, and whether this mount has met some before.
+    /// Errors that were recorded in memory and still have to be handled (`error_record`); whether
+    /// there are any, and whether this mount has had some before.
     pub(crate) damage: Mutex<Vec<Met>>,
     pub(crate) has_damage: AtomicBool,
     pub(crate) was_damaged: AtomicBool,
-    /// One of them has ended writing, and is not recorded yet.
+    /// Whether one of them has ended writing and is not recorded on the device yet.
     pub(crate) is_half_done: AtomicBool,
-    /// The threads that do what is due, if they were started.
+    /// The background threads, if they were started.
     pub(crate) background: Mutex<Vec<Background>>,
     /// Exclusive use of the device, as long as anything may be written to it.
     pub(crate) claim: Mutex<Option<Claim>>,
-    /// Not opened wholly yet, or closed: the last user has nothing to do when it goes.
+    /// Whether the mount is incomplete or closed: the last user then has nothing to write when it
+    /// is dropped.
     pub(crate) is_left: AtomicBool,
-    /// No [`crate::Volume`] is left, but inodes are in use: each writes its data when it goes.
+    /// Whether no [`crate::Volume`] is left while inodes are in use: each inode then writes its
+    /// data when it is dropped.
     pub(crate) writes_on_drop: AtomicBool,
 }
 
-/// What a mount for writing is made of.
+/// The parts of a mount for writing.
 pub(crate) struct Parts {
     /// The journal, replayed and opened.
     pub(crate) journal: Journal,
-    /// The clock for time stamps and for work with a due time.
+    /// The clock for time stamps and for scheduled work.
     pub(crate) clock: Arc<dyn Clock>,
     /// The budget for all memory.
     pub(crate) memory: Memory,
     /// The pages of files.
     pub(crate) pages: PageCache<Error>,
-    /// Bytes for names, at most.
+    /// Maximum number of bytes for names.
     pub(crate) names_max: usize,
-    /// The inodes to be deleted, or cut, if the power goes now.
+    /// The inodes to be deleted or truncated by the next mount if power is lost now.
     pub(crate) orphans: Orphans,
     /// The quotas, if the file system has them.
     pub(crate) quotas: Option<Quotas>,
@@ -203,7 +206,7 @@ pub(crate) struct Parts {
     pub(crate) extent_status: ExtentStatusOptions,
     /// How blocks are allocated.
     pub(crate) allocator: AllocatorOptions,
-    /// By which designs.
+    /// The allocation policies.
     pub(crate) mballoc: AllocatorPolicies,
     /// The names of the designs of all subsystems.
     pub(crate) designs: Designs,
@@ -212,7 +215,7 @@ pub(crate) struct Parts {
 }
 
 impl Rw {
-    /// Makes the state of a writable mount; `disk` is mounted for reading.
+    /// Creates the state of a writable mount; `disk` is mounted for reading.
     pub(crate) fn new(disk: &Disk, parts: Parts) -> Result<Self> {
         let groups = Groups::open(disk)?;
         let edit = Direct(disk);
@@ -279,8 +282,8 @@ impl Rw {
         self.has_damage.store(true, Relaxed);
     }
 
-    /// Notes that an error has left a change half-done: it is recorded in place, even if another
-    /// thread has taken what was noted before.
+    /// Records that an error has left a change half-done: it is written in place, even if another
+    /// thread has already taken the errors recorded before.
     pub(crate) fn note_half_done(&self, error: &Error) {
         self.is_half_done.store(true, Release);
         self.note(Met {
@@ -290,22 +293,22 @@ impl Rw {
         });
     }
 
-    /// Takes exclusive use of the device, until the file system is closed.
+    /// Claims exclusive use of the device until the file system is closed.
     pub(crate) fn set_claim(&self, claim: Claim) {
         *self.claim.lock() = Some(claim);
     }
 
-    /// The same with what the mount sets itself.
+    /// Returns this state with the options of the mount.
     pub(crate) fn with_limits(self, limits: MountLimits) -> Self {
         Self { limits, ..self }
     }
 
-    /// Which times of access are noted from now on.
+    /// Sets which reads update the access time from now on.
     pub(crate) fn note_access(&self, times: AccessTimes) {
         self.access_times.store(times as u8, Relaxed);
     }
 
-    /// Which times of access are noted.
+    /// Which reads update the access time.
     pub(crate) fn access_times(&self) -> AccessTimes {
         match self.access_times.load(Relaxed) {
             0 => AccessTimes::None,
@@ -314,23 +317,23 @@ impl Rw {
         }
     }
 
-    /// What keeps other hosts from writing, if anything does.
+    /// Multiple mount protection, if the file system has the feature.
     pub(crate) fn mmp(&self) -> Option<&Mmp> {
         self.mmp.get()
     }
 
-    /// Sets it, once.
+    /// Sets the multiple mount protection, once.
     pub(crate) fn set_mmp(&self, mmp: Mmp) {
         _ = self.mmp.set(mmp);
     }
 
-    /// Now, as inodes store it.
+    /// The current time, as inodes store it.
     pub(crate) fn now(&self) -> Timestamp {
         let (sec, nsec) = self.clock.now();
         self.kept(Timestamp { sec, nsec })
     }
 
-    /// What inodes of this file system keep of a time.
+    /// Truncates a time to what inodes of this file system can store.
     pub(crate) fn kept(&self, time: Timestamp) -> Timestamp {
         time.kept(self.time_fields)
     }
@@ -340,15 +343,15 @@ impl Rw {
         self.next_generation.fetch_add(0x9E37_79B1, Relaxed)
     }
 
-    /// Changes the superblock; it is written with the transaction that runs now, so a handle must
-    /// be held.
+    /// Changes the superblock. It is written with the running transaction, so the caller must
+    /// hold a handle.
     pub(crate) fn change_superblock<R>(&self, f: impl FnOnce(&mut SuperBlock) -> R) -> R {
         let result = f(&mut self.superblock.lock());
         self.superblock_changed.store(true, Relaxed);
         result
     }
 
-    /// The superblock as it is now, counts and checksum included.
+    /// The superblock with current counts and checksum.
     pub(crate) fn superblock(&self) -> SuperBlock {
         let mut superblock = *self.superblock.lock();
         let total = self.groups.total();
@@ -358,19 +361,19 @@ impl Rw {
         superblock
     }
 
-    /// The superblock if it has to be written.
+    /// Returns the superblock if it has to be written.
     pub(crate) fn take_superblock(&self) -> Option<SuperBlock> {
         self.superblock_changed
             .swap(false, Relaxed)
             .then(|| self.superblock())
     }
 
-    /// Its counts have changed.
+    /// Marks the superblock as changed because its counts have changed.
     pub(crate) fn superblock_is_stale(&self) {
         self.superblock_changed.store(true, Relaxed);
     }
 
-    /// Blocks that data may still be reserved, as far as bitmaps were read.
+    /// Blocks that can still be reserved for data, according to the bitmaps that were read.
     pub(crate) fn available_blocks(&self) -> u64 {
         self.allocator
             .checked_free_blocks()
@@ -378,24 +381,25 @@ impl Rw {
             .saturating_sub(self.metadata_reserve)
     }
 
-    /// Blocks reserved for data that waits to be written.
+    /// Blocks reserved for delayed data.
     pub(crate) fn reserved_blocks(&self) -> u64 {
         self.reserved.reserved()
     }
 
-    /// Blocks that data must leave free, for mapping what was reserved.
+    /// Blocks that data must leave free, for mapping reserved data.
     pub(crate) fn metadata_reserve(&self) -> u64 {
         self.metadata_reserve
     }
 
-    /// Reserves `blocks` blocks; false if there are not so many. Reads bitmaps if what is known of
-    /// them is not enough. Only groups whose bitmaps were read and agree with their descriptors
-    /// count: taking reserved blocks must never be what finds out that they are not there.
+    /// Reserves `blocks` blocks; false if there are not that many. Reads more bitmaps if those
+    /// known are not enough. Only groups whose bitmaps were read and agree with their descriptors
+    /// count: an allocation of reserved blocks must never be the first to detect that they do not
+    /// exist.
     pub(crate) fn reserve(&self, disk: &Disk, purpose: Purpose, blocks: u64) -> bool {
         let reserved_from = |caller| self.limits.reserved_from(caller, disk.superblock());
         let kept = match purpose {
             Purpose::Data(caller) => self.metadata_reserve.saturating_add(reserved_from(caller)),
-            // The other half is for mapping what was reserved for data.
+            // The other half is for mapping data that has a reservation.
             Purpose::Metadata(caller) => {
                 (self.metadata_reserve / 2).saturating_add(reserved_from(caller))
             }
@@ -414,20 +418,21 @@ impl Rw {
         true
     }
 
-    /// Reserves blocks by compare-and-swap; a failed attempt changes nothing.
+    /// Adds a reservation only if it fits; a failed attempt changes nothing and hinders no other
+    /// thread.
     fn add_reserved(&self, blocks: u64, kept: u64) -> bool {
-        // Read behind what is reserved, so that blocks just taken count as one or the other, or
-        // as both.
+        // Read after the reserved count, so that blocks being allocated count as reserved or as
+        // used, or both.
         let room = || self.allocator.checked_free_blocks().saturating_sub(kept);
         self.reserved.reserve(blocks, room)
     }
 
-    /// Releases a reservation, whether or not its blocks were used.
+    /// Releases a reservation, or reports that its blocks were allocated.
     pub(crate) fn release(&self, blocks: u64) {
         self.reserved.release(blocks);
     }
 
-    /// Whether a commit, and notifying the device, would make blocks free.
+    /// Whether a commit and the following discard would make blocks free.
     pub(crate) fn has_freed(&self) -> bool {
         self.freed_blocks.load(Relaxed) > 0
     }
@@ -438,9 +443,9 @@ impl Rw {
         self.freed_blocks.fetch_add(run.len.into(), Relaxed);
     }
 
-    /// What was freed up to and with transaction `tid`, which is durable, can be had by others
-    /// once it is settled. Quick: the log is locked, and the thread that waits for the commit
-    /// waits for this.
+    /// Makes blocks freed up to and including transaction `tid`, which is durable, available to
+    /// [`Rw::settle_freed`]. This is quick: the log is locked, and all threads that wait for the
+    /// commit wait for this.
     pub(crate) fn give_freed(&self, tid: Tid) {
         let mut due = Vec::new();
         self.freed.lock().retain(|(by, run)| {
@@ -453,14 +458,15 @@ impl Rw {
         self.discards.add(due);
     }
 
-    /// Notifies the device of what is freed and durable, if it is to be reported, and lets others
-    /// have that. Waits for a caller that is at it; no handle may be held.
+    /// Discards freed and durable blocks on the device, if discard is enabled, and makes them
+    /// available for allocation. Waits for a thread that is doing so already; the caller must not
+    /// hold a handle.
     pub(crate) fn settle_freed(&self, disk: &Disk) {
         let give = |runs: &[Run]| self.give(runs);
         self.discards.settle(disk, &self.journal, give);
     }
 
-    /// Lets others have runs that were freed.
+    /// Makes freed runs available for allocation.
     fn give(&self, runs: &[Run]) {
         for run in runs {
             self.allocator.give(*run);

@@ -1,7 +1,8 @@
-//! A mounted file system: what lies on its device, and what writing adds.
+//! A mounted file system: its state on the device, and the additional state for writing.
 //!
-//! It is named after the kernel's `ext4_sb_info`. Functions that only read take a [`Disk`], so that
-//! they stand below all that writing needs; those that write take this, or a journal handle.
+//! It is named after the kernel's `ext4_sb_info`. Functions that only read take a [`Disk`], so
+//! that they do not depend on the state for writing; those that write take this type or a journal
+//! handle.
 
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
@@ -14,7 +15,7 @@ use crate::journal::rw::Rw;
 #[derive(Debug)]
 pub(crate) struct Sbi {
     disk: Disk,
-    /// What there is beyond reading, when mounted for writing.
+    /// The additional state, when mounted for writing.
     rw: OnceLock<Arc<Rw>>,
 }
 
@@ -27,10 +28,10 @@ impl Sbi {
         }
     }
 
-    /// Makes the file system writable. Only called once, by what opened it.
+    /// Makes the file system writable. Called only once, by the function that opened it.
     pub(crate) fn set_rw(&self, rw: Rw) {
         let rw = Arc::new(rw);
-        // Readers learn first what is newer in memory than in the blocks.
+        // Readers must first see what is newer in memory than in the blocks.
         self.disk.set_writing(Arc::<Rw>::clone(&rw));
         _ = self.rw.set(rw);
     }

@@ -1,5 +1,5 @@
-//! Reservations of blocks: what was reserved will be there when it is taken, so that nothing runs
-//! out of space half-way.
+//! Block reservations: reserved blocks are available when they are allocated, so that no
+//! operation runs out of space half-way.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use crate::inode::icache::Cell;
 use crate::journal::rw::{Purpose, Rw};
 use crate::journal::sbi::Sbi;
 
-/// Blocks reserved for an operation, for as long as it runs.
+/// Blocks reserved for an operation while it runs.
 #[derive(Debug)]
 pub(crate) struct BlockReservation<'a> {
     rw: &'a Rw,
@@ -27,7 +27,7 @@ impl Drop for BlockReservation<'_> {
     }
 }
 
-/// How long a writer that is refused waits for flushers, at most.
+/// Maximum time that a refused writer waits for flushers.
 const FLUSHERS_AWAITED: Duration = Duration::from_secs(5);
 
 /// Reserves blocks for an operation that holds no handle yet. Commits if that is what makes blocks
@@ -42,13 +42,13 @@ pub(crate) fn ensure_blocks(
     Ok(BlockReservation { rw, blocks })
 }
 
-/// Reserves blocks until [`Rw::release`]; as [`ensure_blocks`] otherwise.
+/// Reserves blocks until [`Rw::release`]; otherwise like [`ensure_blocks`].
 pub(crate) fn reserve(sbi: &Sbi, rw: &Rw, purpose: Purpose, blocks: u64) -> Result<()> {
     let take = || rw.reserve(sbi, purpose, blocks);
     if take() {
         return Ok(());
     }
-    // Blocks that a flusher took count twice until they are mapped.
+    // Blocks that a flusher has allocated count twice until they are mapped.
     let until = Instant::now() + FLUSHERS_AWAITED;
     loop {
         let waited = rw.taking.wait(until);
@@ -72,10 +72,9 @@ pub(crate) fn reserve(sbi: &Sbi, rw: &Rw, purpose: Purpose, blocks: u64) -> Resu
     })
 }
 
-/// Notes what is known of blocks of a file from now on. What was reserved for those of them that
-/// were delayed, and to their tables, is taken back; returns how many they were. Of delayed
-/// blocks of a file without extents the table they stand in must be reserved too: see
-/// [`DelayedTables::part`].
+/// Updates the cached state of blocks of a file. Releases the reservations of those that were
+/// delayed, and of their tables, and returns how many blocks were delayed. For delayed blocks of
+/// a file without extents, their table must be reserved too: see [`DelayedTables::part`].
 pub(crate) fn note_blocks(rw: &Rw, cell: &Cell, extent: Known) -> u32 {
     let known = rw.inodes.known_blocks(cell);
     release(rw, cell, |tables| match tables {
@@ -84,7 +83,7 @@ pub(crate) fn note_blocks(rw: &Rw, cell: &Cell, extent: Known) -> u32 {
     })
 }
 
-/// The same, where nothing is known of `len` blocks from now on.
+/// Like [`note_blocks`], but removes the cached state of `len` blocks.
 pub(crate) fn forget_blocks(rw: &Rw, cell: &Cell, from: Lblk, len: u32) -> u32 {
     let Some(known) = cell.known_blocks_if_any() else {
         return 0;
@@ -105,8 +104,8 @@ fn release(rw: &Rw, cell: &Cell, f: impl FnOnce(Option<&DelayedTables>) -> Unnee
     unneeded.data
 }
 
-/// Writes all data; what fails of one file keeps no other from it. Where it finds no space, and a
-/// commit makes some, it is tried once more.
+/// Writes all data; an error of one file does not stop the others. If there is no space, and a
+/// commit frees some, the write is retried once.
 pub(crate) fn write_all(sbi: &Sbi, rw: &Rw, seen: &AtomicU64) -> Result<()> {
     let mut written = rw.pages.sync_all().map_err(Error::from);
     if written.as_ref().is_err_and(Error::is_no_space) && rw.has_freed() {

@@ -1,42 +1,43 @@
-//! Blocks that are being allocated for reserved data: until the data are written and mapped they
-//! are no longer free, and reserved still.
+//! Allocations in progress for reserved data: until the data is written and mapped, the blocks
+//! are no longer free but still reserved.
 //!
-//! They count twice then, which is safe, and would refuse writers blocks that are there: a
-//! flusher may have thousands of them under way. So a writer that is refused waits until one of
-//! those flushers has ended, and asks again. The flushers need nothing that the writer holds, as
-//! it has no handle and no inode's lock.
+//! Such blocks count twice, which is safe, but could refuse blocks to writers although they
+//! exist: a flusher may have thousands of them in progress. So a writer that is refused waits
+//! until one of these flushers has ended, and tries again. The flushers need nothing that the
+//! writer holds, as it has no handle and no inode lock.
 
 use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
 
-/// How many allocations began and ended.
+/// The number of allocations begun and ended.
 #[derive(Debug, Default)]
 struct Counts {
     begun: u64,
     ended: u64,
 }
 
-/// The allocations under way. Lock: a leaf; an allocation takes it twice, in addition to writing
-/// its data.
+/// The allocations in progress. Lock: a leaf; an allocation takes it twice, in addition to
+/// writing its data.
 #[derive(Debug, Default)]
 pub(crate) struct Taking {
     counts: Mutex<Counts>,
     one_ended: Condvar,
 }
 
-/// One of them; it ends where this is dropped.
+/// An allocation in progress; it ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct UnderWay<'a>(&'a Taking);
 
 impl Taking {
-    /// An allocation begins.
+    /// Begins an allocation.
     pub(crate) fn begin(&self) -> UnderWay<'_> {
         self.counts.lock().begun += 1;
         UnderWay(self)
     }
 
-    /// Waits until an allocation ends that is under way; false if none is, or `until` has come.
+    /// Waits until an allocation in progress ends; false if there is none, or if `until` has
+    /// passed.
     pub(crate) fn wait(&self, until: Instant) -> bool {
         let counts = &mut self.counts.lock();
         let before = counts.ended;

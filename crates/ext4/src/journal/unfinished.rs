@@ -1,12 +1,13 @@
-//! Cuts and deletions that stopped because the host has no room for the image: they go on when
-//! there is room again.
+//! Truncations and deletions that stopped because the host has no space for the image: they
+//! continue when there is space again.
 //!
-//! What is cut or deleted is unmapped in steps, each in a handle of its own, and starting a
-//! handle may commit. Where that commit finds no room, the inode stays on the orphan list and is
-//! noted here. Each tick takes up what is noted, and a file is cut to its end before anything
-//! else changes its contents: else a file that grows would show what it held before.
+//! Truncation and deletion unmap blocks in steps, each in a handle of its own, and starting a
+//! handle may commit. If that commit finds no space, the inode stays on the orphan list and is
+//! recorded here. Each tick retries the recorded inodes, and a truncation is completed before
+//! anything else changes the file's data: otherwise a file that grows would expose its old
+//! contents.
 //!
-//! Locks: leaves, of this module.
+//! Locks: leaf locks of this module.
 
 use std::collections::BTreeSet;
 use std::mem;
@@ -18,41 +19,41 @@ use uext4_ondisk::Ino;
 
 use crate::inode::icache::Cell;
 
-/// What waits for room.
+/// Operations that wait for space.
 #[derive(Debug, Default)]
 pub(crate) struct Unfinished {
-    /// There was something once: where there never was, asking costs one read.
+    /// Whether there ever was such an operation: if not, a query costs one read.
     any: AtomicBool,
     cuts: Mutex<BTreeSet<Ino>>,
     deletions: Mutex<Vec<Arc<Cell>>>,
 }
 
 impl Unfinished {
-    /// A file has its new size and maps blocks behind it still.
+    /// Records a file that has its new size but still maps blocks past it.
     pub(crate) fn note_cut(&self, ino: Ino) {
         self.cuts.lock().insert(ino);
         self.any.store(true, Relaxed);
     }
 
-    /// An inode without a name and a user is not deleted yet.
+    /// Records an inode without a name and without users that is not deleted yet.
     pub(crate) fn note_deletion(&self, cell: &Arc<Cell>) {
         self.deletions.lock().push(Arc::clone(cell));
         self.any.store(true, Relaxed);
     }
 
-    /// Whether a file is still to be cut to its end.
+    /// Whether a file still has to be truncated to its size.
     pub(crate) fn is_cut(&self, ino: Ino) -> bool {
         self.any.load(Relaxed) && self.cuts.lock().contains(&ino)
     }
 
-    /// The file was cut, or is gone.
+    /// Removes a file that was truncated or deleted.
     pub(crate) fn cut(&self, ino: Ino) {
         if self.any.load(Relaxed) {
             self.cuts.lock().remove(&ino);
         }
     }
 
-    /// All files that are to be cut.
+    /// All files that still have to be truncated.
     pub(crate) fn cuts(&self) -> Vec<Ino> {
         match self.any.load(Relaxed) {
             true => self.cuts.lock().iter().copied().collect(),
@@ -60,7 +61,7 @@ impl Unfinished {
         }
     }
 
-    /// All inodes that are to be deleted, which are noted no longer.
+    /// Removes and returns all inodes that still have to be deleted.
     pub(crate) fn take_deletions(&self) -> Vec<Arc<Cell>> {
         match self.any.load(Relaxed) {
             true => mem::take(&mut *self.deletions.lock()),

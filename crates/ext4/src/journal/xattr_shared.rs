@@ -1,24 +1,23 @@
-//! What inodes may share of their attributes: blocks, and inodes of values, found again by their
+//! Attribute data that inodes may share: xattr blocks and value inodes, found again by their
 //! hash.
 //!
-//! Two caches of the crate `mbcache`, or none (`nombcache`), and the counts of users with their
-//! locks: a user more or less of a block, or of an inode with a value, is counted under the lock
-//! of that. The requirements of that crate on its callers are stated there; nothing here adds to
-//! them.
+//! Two caches of the crate `mbcache`, or none (`nombcache`), and the reference counts with their
+//! locks: the number of users of a block, or of a value inode, changes under the lock of that
+//! count. The requirements of that crate on its callers are stated there; this module adds none.
 //!
-//! Users of blocks are counted in memory ([`Counts`]), and `h_refcount` is stored once a
-//! transaction, when it takes no more handles ([`XattrSharing::store_counts`]): so a transaction
-//! that is recovered has the counts that its inodes make, and none in between. Meanwhile the
-//! header's count is an old one: any thread that wants to know asks
-//! [`XattrSharing::users_of_block`]. Users of inodes of values are stored one by one.
+//! Users of blocks are counted in memory ([`Counts`]). `h_refcount` is stored once per
+//! transaction, when it accepts no more handles ([`XattrSharing::store_counts`]): a recovered
+//! transaction therefore has the counts that match its inodes, and no intermediate ones. Until
+//! then the count in the header is outdated; use [`XattrSharing::users_of_block`]. The counts of
+//! value inodes are stored at each change.
 //!
-//! A thing comes in when it is made, and when it is read for a caller that holds the lock of an
-//! inode that leads to it: attributes that are listed or got, and those of an inode that is about
-//! to change them. What is read for a new inode's ACLs does not count, nor what is read for a
+//! A block or value inode is added to the cache when it is created, and when it is read by a
+//! caller that holds the lock of an inode that refers to it: for listing or getting attributes,
+//! or before they are changed. It is not added when it is read for a new inode's ACLs, or by a
 //! caller that has a copy of an inode.
 //!
-//! Locks: a count's, shared or not, is taken with none of the room's held, never two at once, and
-//! never while waiting. Under it come the room's, those of buffers and of a handle.
+//! Locks: the lock of a count, shared or not, is taken with no lock of mbcache held, never two at
+//! once, and never while waiting. Under it come the locks of mbcache, of buffers and of a handle.
 
 use std::sync::Arc;
 
@@ -35,7 +34,7 @@ use crate::base::memory::Shrinker;
 use crate::base::owner::{Kind, Owner};
 use crate::base::policies::Policies;
 
-/// What is shared in one file system.
+/// The shared attributes of one file system.
 #[derive(Debug)]
 pub(crate) struct XattrSharing {
     /// Blocks of attributes, by `h_hash`.
@@ -45,7 +44,7 @@ pub(crate) struct XattrSharing {
 }
 
 impl XattrSharing {
-    /// Empty. `None`: nothing is shared that is not yet.
+    /// Creates an empty instance. `None` turns off new sharing.
     pub(crate) fn new(
         options: Option<Options>,
         users_max: u32,
@@ -56,7 +55,7 @@ impl XattrSharing {
             ..options
         });
         let values = options.map(|options| Options {
-            // As many as can be counted.
+            // As many as the count can represent.
             users_max: u32::MAX,
             ..options
         });
@@ -66,7 +65,8 @@ impl XattrSharing {
         })
     }
 
-    /// Lets others find a block that one of its users has read, who stays that for now.
+    /// Adds a block that one of its users has read to the cache; the caller remains a user
+    /// meanwhile.
     pub(crate) fn seen_block(&self, at: Pblk, block: &[u8]) -> Result<()> {
         let header = verify_block(block, at, None)?;
         let (hash, stored) = (header.h_hash.get(), header.h_refcount.get());
@@ -79,13 +79,12 @@ impl XattrSharing {
         Ok(())
     }
 
-    /// The users of a block whose header says that they are so many.
+    /// The number of users of a block whose header stores `stored`.
     pub(crate) fn users_of_block(&self, at: Pblk, stored: u32) -> u32 {
         self.blocks.counts.users(at.0).unwrap_or(stored)
     }
 
-    /// Stores the counts of blocks that have changed since this was last done. No thread has a
-    /// handle.
+    /// Stores the counts of blocks that have changed since the last call. No handle is open.
     pub(crate) fn store_counts(&self, closing: &impl Edit) -> Result<()> {
         let mut result = Ok(());
         self.blocks.counts.drain(|at, buffer, users| {
@@ -103,9 +102,9 @@ impl XattrSharing {
     }
 }
 
-/// Stores a block's number of users, if it is another one; the commit puts in the checksum.
+/// Stores a block's number of users if it has changed; the commit computes the checksum.
 fn store_count(closing: &impl Edit, at: Pblk, buffer: &Buffer, users: u32) -> Result<()> {
-    // The bytes are let go of before they are changed: else they would be copied.
+    // The borrow of the bytes ends before the change; otherwise the buffer would be copied.
     let header = verify_block(&buffer.data(), at, None)?;
     if header.h_refcount.get() != users {
         closing.change(buffer, Owner::of(Kind::Xattr), |bytes| {
@@ -129,7 +128,7 @@ impl Shrinker for XattrSharing {
         let mut freed = 0;
         for cache in self.caches() {
             let each = cache.entry_memory() as u64;
-            // Four times each at most: visits may only take away marks of use.
+            // At most four visits of each entry: a visit may only clear a reference bit.
             let mut left = cache.count().saturating_mul(4);
             while freed < bytes && left > 0 {
                 let batch = left.min(uext4_mbcache::BATCH);
@@ -146,11 +145,11 @@ impl Shrinker for XattrSharing {
     }
 }
 
-/// Things found by a hash, and their counts of users.
+/// Objects found by a hash, and their reference counts.
 #[derive(Debug)]
 pub(crate) struct Sharing {
     cache: Option<Cache>,
-    /// Of blocks, those that are not as in their headers; of values, the locks alone.
+    /// For blocks: the counts that differ from their headers; for values: only the locks.
     pub(crate) counts: Counts<Buffer>,
 }
 
@@ -166,7 +165,7 @@ impl Sharing {
         })
     }
 
-    /// Locks the count of a thing's users; others may be locked with it.
+    /// Locks the reference count of an object; this may lock other counts with it.
     pub(crate) fn lock(&self, thing: u64) -> Locked<'_, Buffer> {
         self.counts.lock(thing)
     }
@@ -176,32 +175,33 @@ impl Sharing {
         Some(self.cache.as_ref()?.key(hash, body))
     }
 
-    /// A thing that may have the content. Not under a count's lock.
+    /// Finds an object that may have the content. Must not be called under the lock of a count.
     pub(crate) fn find(&self, key: Key) -> Option<Candidate<'_>> {
         self.cache.as_ref()?.find(key)
     }
 
-    /// A thing was made, and has so many users, of whom the caller is one.
+    /// Adds a new object with that many users, one of which is the caller.
     pub(crate) fn made(&self, key: Key, thing: u64, users: u32) {
         if let Some(cache) = &self.cache {
-            // If it does not come in it is not shared.
+            // If it is not added, it is not shared.
             let _: Created = cache.created(key, thing, users);
         }
     }
 
-    /// A thing was read by one of its users, who stays that for now.
+    /// Adds an object that one of its users has read; the caller remains a user meanwhile.
     pub(crate) fn seen(&self, hash: u32, body: &[u8], thing: u64, users: impl FnOnce() -> u32) {
         if let Some(cache) = &self.cache {
             let _: Created = cache.seen(hash, body, thing, users);
         }
     }
 
-    /// A user is to go, or to change the thing. Not under a count's lock.
+    /// Starts the removal of a user, or a change of the object. Must not be called under the lock
+    /// of a count.
     pub(crate) fn release(&self, key: Key, thing: u64) -> Option<Release<'_>> {
         Some(self.cache.as_ref()?.release(key, thing))
     }
 
-    /// The same of a thing that was read: its hash and its body.
+    /// Like [`Self::release`], for an object that was read: by its hash and its body.
     pub(crate) fn release_read<'a>(
         &'a self,
         hash: u32,
@@ -211,12 +211,12 @@ impl Sharing {
         Some(self.cache.as_ref()?.release_read(hash, body, thing))
     }
 
-    /// Whether anything is shared that is not yet.
+    /// Whether new sharing is on.
     pub(crate) fn is_on(&self) -> bool {
         self.cache.is_some()
     }
 
-    /// What the cache has done.
+    /// Statistics of the cache.
     pub(crate) fn stats(&self) -> Option<Stats> {
         Some(self.cache.as_ref()?.stats())
     }

@@ -1,4 +1,4 @@
-//! The inodes themselves: their numbers, their bytes, and their ends.
+//! Replay of the inodes: their numbers, their contents, and their final state.
 
 use std::mem::offset_of;
 
@@ -29,12 +29,12 @@ const FIXED: InodeFlags = InodeFlags::ENCRYPT
     .union(InodeFlags::VERITY)
     .union(InodeFlags::EA_INODE)
     .union(InodeFlags::CASEFOLD);
-/// Flags that say how an inode holds what it holds.
+/// Flags that describe how an inode stores its data.
 const LAYOUT: InodeFlags = InodeFlags::EXTENTS
     .union(InodeFlags::INDEX)
     .union(InodeFlags::INLINE_DATA);
 
-/// Lets the table have the inode as it was recorded, with the map that it had, or none if it is
+/// Stores the recorded inode in the table, with the map that it had, or an empty map if it is
 /// new.
 pub(super) fn put(
     handle: &Handle<'_>,
@@ -61,7 +61,7 @@ pub(super) fn put(
     }
 }
 
-/// Frees all that an inode has whose number another one gets.
+/// Frees everything that belongs to an inode whose number is reused.
 fn bury(handle: &Handle<'_>, old: &Inode) -> Result<()> {
     let mut old = old.clone();
     if has_map(handle.sbi(), &old)
@@ -73,9 +73,9 @@ fn bury(handle: &Handle<'_>, old: &Inode) -> Result<()> {
     handle.remove_orphan(old.ino, old.generation)
 }
 
-/// Whether what an inode is like says that it has a map of blocks.
+/// Whether an inode has a block map, according to its type, flags and size.
 fn maps(inode: &Inode, sbi: &Sbi) -> bool {
-    // Only by the flags and the size: the blocks of a new one are not counted yet.
+    // Only by the flags and the size: the blocks of a new inode are not counted yet.
     match inode.file_type {
         FileType::Symlink => inode.has(InodeFlags::EXTENTS) || inode.size >= len64(I_BLOCK_LEN),
         _ => has_map(sbi, inode),
@@ -108,7 +108,7 @@ fn put_new(handle: &Handle<'_>, ino: Ino, raw: &[u8]) -> Result<Inode> {
     Ok(inode)
 }
 
-/// An inode that was there, with its map.
+/// Stores an inode that existed, with its map.
 fn put_over(handle: &Handle<'_>, old: &Inode, raw: &[u8]) -> Result<Inode> {
     let sbi = handle.sbi();
     let mut old = old.clone();
@@ -149,7 +149,7 @@ fn empty_map(inode: &mut Inode) {
     };
 }
 
-/// Puts the recorded bytes over others, but for what belongs to the orphans.
+/// Overwrites bytes with the recorded ones, except the field of the orphan list.
 fn overlay(bytes: &mut [u8], raw: &[u8]) {
     let at = offset_of!(RawInode, i_dtime);
     let mut dtime = [0; 4];
@@ -160,7 +160,7 @@ fn overlay(bytes: &mut [u8], raw: &[u8]) {
     bytes[at..][..4].copy_from_slice(&dtime);
 }
 
-/// Writes the bytes of an inode and reads it back, which tests it.
+/// Writes the bytes of an inode and reads it back, which validates it.
 fn write(handle: &Handle<'_>, ino: Ino, bytes: &[u8]) -> Result<Inode> {
     let sbi = handle.sbi();
     let generation = RawInode::parse(bytes, ino)?.i_generation.get();
@@ -171,7 +171,7 @@ fn write(handle: &Handle<'_>, ino: Ino, bytes: &[u8]) -> Result<Inode> {
     iget(sbi, ino)
 }
 
-/// Fails with damage unless the flags are as they should be.
+/// Fails with damage unless the flags are valid.
 fn check_flags(inode: &Inode, are_fine: bool) -> Result<()> {
     if are_fine {
         return Ok(());
@@ -180,8 +180,8 @@ fn check_flags(inode: &Inode, are_fine: bool) -> Result<()> {
     Err(misfit(inode.ino, "i_flags", inode.flags.bits().into(), why))
 }
 
-/// Fails with damage if a new device, pipe or socket has a size, or more in the place of its map
-/// than a number.
+/// Fails with damage if a new device, pipe or socket has a size, or more than a device number in
+/// the field of its map.
 fn check_device(inode: &Inode) -> Result<()> {
     use FileType::{Directory, Regular, Symlink};
     let maps = InodeFlags::EXTENTS | InodeFlags::INLINE_DATA;
@@ -196,8 +196,7 @@ fn check_device(inode: &Inode) -> Result<()> {
     Err(misfit(inode.ino, "i_mode", inode.mode.into(), why))
 }
 
-/// Fails with damage if the block of attributes is another one: fast commits report nothing of
-/// them.
+/// Fails with damage if the xattr block has changed: fast commits do not record attributes.
 fn check_xattr_block(inode: &Inode, old: Option<&Inode>) -> Result<()> {
     if inode.xattr_block == old.and_then(|old| old.xattr_block) {
         return Ok(());
@@ -207,7 +206,7 @@ fn check_xattr_block(inode: &Inode, old: Option<&Inode>) -> Result<()> {
     Err(misfit(inode.ino, "i_file_acl", block, why))
 }
 
-/// Fails with damage if a new symbolic link has no target where it must have one.
+/// Fails with damage if a new symbolic link has no target.
 fn check_target(sbi: &Sbi, inode: &Inode) -> Result<()> {
     if inode.file_type != FileType::Symlink || inode.has(InodeFlags::INLINE_DATA) {
         return Ok(());
@@ -227,8 +226,8 @@ fn check_target(sbi: &Sbi, inode: &Inode) -> Result<()> {
     Err(misfit(inode.ino, "i_size", inode.size, why))
 }
 
-/// Stores an inode with the links that it has now. Without any it becomes an orphan, and so does
-/// a file that must be cut to its size.
+/// Stores an inode with its final link count. If that is 0 it becomes an orphan, and so does a
+/// file that must be truncated to its size.
 pub(super) fn finish(handle: &Handle<'_>, mut inode: Inode, fate: &Fate) -> Result<()> {
     let sbi = handle.sbi();
     let was = inode.links;

@@ -1,20 +1,20 @@
-//! Fast commits that wait in the journal are redone: what they say becomes one transaction.
+//! Replays fast commits of the journal for writing: their result becomes one transaction.
 //!
 //! ```text
 //! plan     every inode and name they speak of is looked up, and judged; nothing changes
-//! claim    the blocks that files now map are taken, so that no_user else gets them
+//! claim    the blocks that files now map are taken, so that no other thread gets them
 //! inodes   new ones get their number and their bytes, changed ones their bytes
 //! ranges   what is mapped otherwise now is unmapped and freed, then mapped
 //! names    come and go; link counts follow from them
 //! ends     what has no name any more becomes an orphan, which the mount deletes afterwards
 //! ```
-//! Only the outcome of all records counts ([`FastCommit`]), so nothing depends on their order. The
-//! transaction takes the sequence that the records carry: until it is durable they are valid, and
-//! from then on they are stale. An error on the way ends all writing before anything of it was
-//! written, and the image stays as it was, its fast commits waiting.
+//! Only the result of all records counts ([`FastCommit`]), so nothing depends on their order. The
+//! transaction uses the sequence number of the records: until it is durable they are valid, and
+//! afterwards they are stale. An error ends all writing before anything was written, and the
+//! image does not change, with its fast commits still in the journal.
 //!
-//! Link counts and counts of blocks are not believed but counted, as is what a directory needs
-//! that no record reports. Left out: times of directories, which no thread recorded.
+//! Link counts and block counts are not taken from the records but computed, as is the data of
+//! directories that no record contains. Not done: times of directories, which are not recorded.
 
 #![cfg_attr(
     not(test),
@@ -38,12 +38,13 @@ use crate::journal::sbi::Sbi;
 
 use plan::{End, Plan};
 
-/// Redoes fast commits in the running transaction, which nothing else is in. A caller that calls
+/// Replays fast commits in the running transaction, which contains nothing else. The caller
 /// commits it.
 ///
-/// Fails with [`Error::Unsupported`] if they take more than one transaction or do what no kernel's
-/// fast commits do, [`Error::Corrupt`] if they do not fit the file system, [`Error::NoSpace`],
-/// device errors; writing has ended then, and nothing was written.
+/// Fails with [`Error::Unsupported`] if they need more than one transaction or contain changes
+/// that no kernel's fast commits contain, with [`Error::Corrupt`] if they do not fit the file
+/// system, with [`Error::NoSpace`], or with device errors; writing has then ended, and nothing
+/// was written.
 pub(crate) fn redo(sbi: &Sbi, all: &FastCommit) -> Result<()> {
     let plan = Plan::new(sbi, all)?;
     let handle = sbi.start(sbi.writable()?.journal.credits_max())?;
@@ -93,7 +94,7 @@ fn too_large() -> Error {
     }
 }
 
-/// A record that does not fit the inode it is about.
+/// The error for a record that does not fit its inode.
 fn misfit(ino: Ino, field: &'static str, value: u64, why: &'static str) -> Error {
     Error::Corrupt(Damage::InodeField {
         ino,
@@ -103,5 +104,5 @@ fn misfit(ino: Ino, field: &'static str, value: u64, why: &'static str) -> Error
     })
 }
 
-/// A new inode, or one as it was, by number.
+/// New and existing inodes by number.
 type Inodes = BTreeMap<Ino, Inode>;

@@ -1,4 +1,4 @@
-//! Names that came and went.
+//! Adds and removes directory entries.
 
 use uext4_ondisk::inode::FileType;
 use uext4_ondisk::{Damage, Ino};
@@ -12,11 +12,11 @@ use crate::journal::handle::Handle;
 use crate::replay::plan::{End, Plan};
 use crate::replay::{Inodes, check_room};
 
-/// Gives and takes the names of all directories.
+/// Adds and removes the changed entries of all directories.
 pub(super) fn apply(handle: &Handle<'_>, plan: &Plan<'_>, inodes: &mut Inodes) -> Result<()> {
     for (dir, names) in plan.names() {
         let is_new = plan.fate(dir).is_some_and(|fate| fate.end == End::New);
-        // What is not there in the end, and was not before, holds no names.
+        // An inode that does not exist before or after has no entries.
         let Some(inode) = inodes.get_mut(&dir) else {
             continue;
         };
@@ -52,10 +52,10 @@ fn give(handle: &Handle<'_>, plan: &Plan<'_>, dir: &mut Inode, names: &ChangedNa
     Ok(())
 }
 
-/// What a name's record says it names.
+/// The file type for an entry.
 fn kind_of(plan: &Plan<'_>, ino: Ino) -> Result<FileType> {
     let kind = plan.fate(ino).and_then(|fate| fate.kind);
-    // Cannot be: the plan refuses names of what is not there.
+    // Impossible: the plan rejects names of inodes that do not exist.
     kind.ok_or(Error::Corrupt(Damage::Field {
         structure: "fast commit",
         field: "inode",

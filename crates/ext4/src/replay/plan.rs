@@ -1,4 +1,5 @@
-//! What fast commits make of each inode they speak of, judged before anything is changed.
+//! Determines the result of fast commits for each inode, and checks it before anything is
+//! changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,21 +15,21 @@ use crate::inode::{Inode, LINKS_MAX, iget};
 use crate::journal::sbi::Sbi;
 use crate::replay::misfit;
 
-/// What becomes of an inode.
+/// The final state of an inode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum End {
-    /// It is not there, before or after.
+    /// It does not exist, before or after.
     #[default]
     Nothing,
-    /// It is there from now on; what had its number before, if anything did, is gone.
+    /// It is created; an inode that had its number before, if any, is deleted.
     New,
-    /// It was there, and still is.
+    /// It existed and still exists.
     Stays,
     /// It has no name any more.
     Dies,
 }
 
-/// Names of an inode among those that changed.
+/// Names of an inode among the changed ones.
 #[derive(Clone, Copy, Debug, Default)]
 struct Names {
     count: u32,
@@ -43,24 +44,24 @@ impl Names {
     }
 }
 
-/// One inode.
+/// The plan for one inode.
 #[derive(Debug, Default)]
 pub(super) struct Fate {
-    /// As it is on the device, if the number is in use there.
+    /// The inode on the device, if the number is in use there.
     pub(super) old: Option<Inode>,
     pub(super) end: End,
-    /// What it is in the end.
+    /// Its final type.
     pub(super) kind: Option<FileType>,
-    /// Names in the end; of directories, names and what lies in them.
+    /// Its final link count: the number of names; for directories, names and subdirectories.
     pub(super) links: u16,
     before: Names,
     after: Names,
-    /// Directories in it that came, less those that went.
+    /// Number of subdirectories added, minus those removed.
     subdirs: i64,
 }
 
 impl Fate {
-    /// The directory that its name is in from now on, if one that changed is.
+    /// The directory that finally contains its name, if that is among the changed ones.
     pub(super) fn parent(&self) -> Ino {
         self.after.dir
     }
@@ -75,7 +76,7 @@ impl Fate {
     }
 }
 
-/// All inodes that fast commits speak of.
+/// All inodes that occur in fast commits.
 pub(super) struct Plan<'a> {
     sbi: &'a Sbi,
     all: &'a FastCommit,
@@ -83,7 +84,7 @@ pub(super) struct Plan<'a> {
 }
 
 impl<'a> Plan<'a> {
-    /// Looks everything up.
+    /// Looks up and checks everything.
     pub(super) fn new(sbi: &'a Sbi, all: &'a FastCommit) -> Result<Self> {
         let mut plan = Self {
             sbi,
@@ -116,18 +117,18 @@ impl<'a> Plan<'a> {
         self.fates.iter().map(|(ino, fate)| (*ino, fate))
     }
 
-    /// One of them.
+    /// The plan for one inode.
     pub(super) fn fate(&self, ino: Ino) -> Option<&Fate> {
         self.fates.get(&ino)
     }
 
-    /// What was recorded of an inode that is there in the end.
+    /// The recorded change of an inode that finally exists.
     pub(super) fn change(&self, ino: Ino, fate: &Fate) -> Option<&'a ChangedInode> {
         let change = self.all.changed(ino);
         change.filter(|_| matches!(fate.end, End::New | End::Stays))
     }
 
-    /// Directories whose names changed, and the names.
+    /// The directories with changed names, and these names.
     pub(super) fn names(&self) -> BTreeMap<Ino, &'a ChangedNames> {
         self.all.all_names()
     }
@@ -183,7 +184,7 @@ impl<'a> Plan<'a> {
         Ok(())
     }
 
-    /// What becomes of an inode, and what it is then.
+    /// Determines the final state of an inode, and its final type.
     fn judge(&self, ino: Ino, fate: &Fate) -> Result<(End, Option<FileType>)> {
         let change = self.all.changed(ino);
         let created = change.is_some_and(|change| change.parent.is_some());
@@ -214,7 +215,7 @@ impl<'a> Plan<'a> {
                 "a fast commit changes its type",
             ));
         }
-        // What another replay left half done.
+        // Another replay was interrupted.
         if created && !fate.was_dir() && u32::from(old.links) != fate.before.count {
             return Err(unsupported("a replay of fast commits that was cut short"));
         }
@@ -228,7 +229,7 @@ impl<'a> Plan<'a> {
         Ok((end, Some(old.file_type)))
     }
 
-    /// The same where the number was given to another inode meanwhile.
+    /// Like [`Plan::judge`], if the number was reused for another inode meanwhile.
     fn judge_another(
         &self,
         ino: Ino,
@@ -249,7 +250,8 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Names come only to directories that are there in the end, and go only from such as were.
+    /// Checks that names are added only to directories that finally exist, and removed only from
+    /// inodes that were directories.
     fn check_parents(&self) -> Result<()> {
         for (dir, names) in self.all.all_names() {
             let Some(fate) = self.fate(dir) else {
@@ -266,8 +268,8 @@ impl<'a> Plan<'a> {
         Ok(())
     }
 
-    /// Sees that directories have one name each and stay where they are, and counts them to their
-    /// parents.
+    /// Checks that each directory has one name and is not moved, and adds it to its parent's
+    /// count.
     fn count_subdirs(&mut self) -> Result<()> {
         let mut moves: Vec<(Ino, i64)> = Vec::new();
         for (&ino, fate) in &self.fates {
@@ -296,7 +298,7 @@ impl<'a> Plan<'a> {
         Ok(())
     }
 
-    /// Fails if ".." of a directory would not be where its name is.
+    /// Fails if ".." of a directory would not refer to the directory that contains its name.
     fn check_place(&self, ino: Ino, fate: &Fate) -> Result<()> {
         let dotdot = match &fate.old {
             Some(old) => Some(lookup(self.sbi, old, b"..")?),
@@ -308,8 +310,8 @@ impl<'a> Plan<'a> {
         Err(unsupported("fast commits that move directories"))
     }
 
-    /// Fails if what has no map of data is to have blocks. Those of a directory are not recorded:
-    /// its names are, one by one.
+    /// Fails if an inode without a map of data would get blocks. Blocks of a directory are not
+    /// recorded: its names are, one by one.
     fn check_ranges(&self) -> Result<()> {
         let has_data = |fate: &Fate| {
             let kinds = [FileType::Regular, FileType::Symlink];
@@ -326,7 +328,8 @@ impl<'a> Plan<'a> {
         Ok(())
     }
 
-    /// New directories must not lie in one another only. Linear: none is walked over twice.
+    /// New directories must not contain only each other in a cycle. Linear: none is visited
+    /// twice.
     fn check_reach(&self) -> Result<()> {
         let new_dir = |ino: &Ino| {
             let fate = self.fate(*ino);
@@ -349,7 +352,7 @@ impl<'a> Plan<'a> {
         Ok(())
     }
 
-    /// What the links of each must be.
+    /// Computes the link count of each inode.
     fn count_links(&mut self) -> Result<()> {
         for (&ino, fate) in &mut self.fates {
             let before = match (&fate.old, fate.end) {
@@ -361,7 +364,7 @@ impl<'a> Plan<'a> {
                 End::Nothing | End::Dies => 0,
                 End::New if fate.is_dir() => fate.subdirs.saturating_add(2),
                 End::New => fate.after.count.into(),
-                // More than can be counted.
+                // The count has overflowed.
                 End::Stays if fate.is_dir() && before == 1 => 1,
                 End::Stays if fate.is_dir() => fate.subdirs.saturating_add(before),
                 End::Stays => names.saturating_add(before),

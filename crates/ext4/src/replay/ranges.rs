@@ -1,4 +1,4 @@
-//! What files map: blocks taken at their places, mapped, unmapped, freed.
+//! The mapped blocks of files: allocated at given locations, mapped, unmapped, freed.
 
 use uext4_ondisk::extent::Extent;
 use uext4_ondisk::inode::FileType;
@@ -18,7 +18,8 @@ use crate::map::map_blocks;
 use crate::replay::plan::{End, Fate};
 use crate::replay::{misfit, too_large};
 
-/// The pieces of `wanted`, each with what of the map it meets: all of one kind.
+/// Splits `wanted` into pieces that each have one state in the current map, and returns these
+/// states.
 fn pieces(
     sbi: &Sbi,
     inode: Option<&Inode>,
@@ -40,7 +41,8 @@ fn pieces(
     })
 }
 
-/// Takes the blocks that a file is to map, and makes sure that those it maps already are its own.
+/// Allocates the blocks that a file will map, and checks that those it maps already are marked
+/// used.
 pub(super) fn claim(
     handle: &Handle<'_>,
     ino: Ino,
@@ -90,7 +92,7 @@ fn not_its_own(block: Pblk, is_there: bool) -> Error {
     })
 }
 
-/// Makes the map of an inode what was recorded; the blocks have been claimed.
+/// Changes the map of an inode to the recorded one; the blocks have been claimed.
 pub(super) fn apply(handle: &Handle<'_>, inode: &mut Inode, change: &ChangedInode) -> Result<()> {
     for wanted in change.ranges() {
         if wanted.state == MapState::Hole {
@@ -101,7 +103,7 @@ pub(super) fn apply(handle: &Handle<'_>, inode: &mut Inode, change: &ChangedInod
         }
         let mut rest = Some(wanted);
         while let Some(now) = rest {
-            // The map changes on the way: only the first piece counts.
+            // The map changes in each step: only the first piece is used.
             let Some(piece) = pieces(handle.sbi(), Some(inode), now).next() else {
                 break;
             };
@@ -114,8 +116,8 @@ pub(super) fn apply(handle: &Handle<'_>, inode: &mut Inode, change: &ChangedInod
     Ok(())
 }
 
-/// Whether a file has blocks with data past its end, as a truncation leaves them that was
-/// reported only in part.
+/// Whether a file has blocks with data past its end: the result of a truncation that was recorded
+/// only in part.
 pub(super) fn has_data_past_end(sbi: &Sbi, inode: &Inode) -> Result<bool> {
     if inode.file_type != FileType::Regular || !has_map(sbi, inode) {
         return Ok(false);
@@ -129,7 +131,7 @@ pub(super) fn has_data_past_end(sbi: &Sbi, inode: &Inode) -> Result<bool> {
         match piece {
             Ok((_, found)) if found.state == MapState::Written => return Ok(true),
             Ok(_) => {}
-            // A map without extents ends before the last block that there is.
+            // A map without extents ends before the last possible block.
             Err(Error::FileTooBig) => break,
             Err(error) => return Err(error),
         }

@@ -51,7 +51,7 @@ pub(crate) struct Placed<'a> {
     pub(crate) block: Vec<Attribute<'a>>,
 }
 
-/// ExtentStatusCache for attributes in one file system.
+/// Space for attributes in one file system.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct XattrShape {
     /// Bytes from the first entry in an inode to its end; 0 if it holds none.

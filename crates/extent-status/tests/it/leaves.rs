@@ -109,7 +109,7 @@ fn a_sweep_does_not_evict_used_extents() {
     for (step, tree) in swept.iter().enumerate() {
         known += usize::from(read(&hot[step % 100]));
         assert!(!read(tree));
-        // ExtentStatusCache for little more than what is in use.
+        // Space for little more than what is in use.
         while room.count() > 130 * 4 {
             room.scan(4);
         }

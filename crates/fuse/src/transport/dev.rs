@@ -126,7 +126,7 @@ pub struct EventLoop<S> {
 }
 
 impl<S: Serve> EventLoop<S> {
-    /// Of a server and the descriptor of its mount, for a part of its inflight.
+    /// Of a server and the descriptor of its mount, for a part of its requests in flight.
     pub fn new(server: &Arc<S>, device: &Arc<Device>, part: Part) -> Self {
         Self {
             server: Arc::clone(server),

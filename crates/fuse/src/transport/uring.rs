@@ -14,11 +14,11 @@
 //! that may fail on our side, memory, rings and threads, is there before INIT is answered
 //! ([`Rings::prepare`]).
 //!
-//! An entry is its request until that is answered, so a executor answer holds one: that of a
+//! An entry is its request until that is answered, so a late answer holds one: that of a
 //! throttled writer for its whole pause. For each entry that waits so the queue gets another one,
 //! and all other requests have as many entries as there were at the beginning ([`Sizes`]),
 //! however many writers wait. Their data are copied before ([`crate::write_buffers`]), and an
-//! entry that waits needs no memory. Nothing that answers executor waits for another request (but
+//! entry that waits needs no memory. Nothing that answers late waits for another request (but
 //! what finds no space, for a tenth of a second): fsync and the like have threads of their own
 //! ([`crate::executor`]), the pause of a writer ends by itself, and INTERRUPT comes by
 //! `/dev/fuse`. The kernel takes the entry that was given back last, so that those that are not

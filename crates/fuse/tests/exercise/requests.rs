@@ -20,7 +20,7 @@ mod image;
 const REQUESTS_MAX: usize = 64;
 const REPLY_MAX: usize = 64 << 10;
 
-/// Executor answers, which are dropped.
+/// Late answers, which are dropped.
 #[derive(Debug)]
 struct Unheard;
 

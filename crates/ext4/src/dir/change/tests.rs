@@ -1,4 +1,4 @@
-//! Directories under random changes, judged by a model, by e2fsck and by the kernel.
+//! Directories under random changes, compared with a model, and checked by e2fsck and the kernel.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ mod inline;
 mod kernel;
 mod listing;
 
-/// Names that one file has at most.
+/// Maximum number of names of one file.
 const LINKS_MAX: u16 = 60_000;
 
 /// A mounted file system with one directory, "d", full of names for a few files.
@@ -34,7 +34,8 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// What `mke2fs FLAGS` makes; after a "hash" in them the code of the hash, and "unsigned".
+    /// Creates the file system with `mke2fs FLAGS`; "hash" in the flags is followed by the code
+    /// of the hash, and "unsigned".
     pub(crate) fn new(flags: &str, kib: u64) -> Self {
         let (flags, hash) = flags.split_once(" hash ").unwrap_or((flags, ""));
         let device = mke2fs(flags, kib);
@@ -138,7 +139,7 @@ impl World {
         Some(after.next()?.0.clone())
     }
 
-    /// Compares the directory with the model, in every way it can be read.
+    /// Compares the directory with the model, in every way in which it can be read.
     pub(crate) fn compare(&self) {
         let expected: BTreeMap<&[u8], Ino> = self
             .model
@@ -172,7 +173,7 @@ impl World {
         );
     }
 
-    /// Stores the counts, unmounts, and lets e2fsck look.
+    /// Stores the counts, unmounts, and runs e2fsck.
     pub(crate) fn finish(self) -> Arc<MemoryDevice> {
         let handle = self.sbi.start(20).unwrap();
         for file in &self.files {

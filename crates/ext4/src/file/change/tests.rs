@@ -1,5 +1,5 @@
-//! What becomes of reservations, sizes and bytes past the end where a write or a cut is
-//! interrupted: by a commit, by a device that fails, by a caller that calls it off.
+//! Tests of reservations, sizes and bytes past the end when a write or a truncation is
+//! interrupted: by a commit, by a device error, or by a cancellation.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -27,7 +27,7 @@ use crate::mount::super_::{adopt_orphans, open_rw};
 use crate::names::create::{Creation, create};
 use crate::testing::{e2fsck, mke2fs, mount, unmount_and_check};
 
-/// What data begins with.
+/// The first bytes of the data.
 const MARK: u8 = 0xA7;
 const BLOCK: u64 = 4096;
 const APPENDING: WriteMode = WriteMode {
@@ -37,7 +37,8 @@ const APPENDING: WriteMode = WriteMode {
 
 type Hook = Arc<dyn Fn() -> bool + Send + Sync>;
 
-/// A device that asks before it writes data, and before it reads: where the answer is no, it fails.
+/// A device that calls a hook before it writes data and before it reads: it fails if the hook
+/// returns false.
 struct Asking {
     base: Arc<MemoryDevice>,
     may_write: Mutex<Option<Hook>>,
@@ -51,7 +52,7 @@ impl std::fmt::Debug for Asking {
 }
 
 fn ask(hook: &Mutex<Option<Hook>>, op: &'static str, offset: u64) -> Result<(), DeviceError> {
-    // Not under the lock: who is asked may write or read, too.
+    // Not under the lock: the hook may write or read, too.
     let hook = hook.lock().clone();
     match hook {
         Some(may) if !may() => Err(DeviceError::Io {
@@ -131,14 +132,14 @@ fn bytes(blocks: u64) -> Vec<u8> {
     vec![MARK; (blocks * BLOCK) as usize]
 }
 
-/// All of a file.
+/// Reads all of a file.
 fn content(file: &InodeRef) -> Vec<u8> {
     let mut bytes = vec![0; file.inode.read().size as usize];
     assert_eq!(read(file, 0, &mut bytes).unwrap(), bytes.len());
     bytes
 }
 
-/// Recovers what a device held, asserts that e2fsck finds nothing wrong, and reads the file.
+/// Recovers an image, asserts that e2fsck finds no error in it, and reads the file.
 fn recovered(image: MemoryDevice) -> Vec<u8> {
     let image = Arc::new(image);
     let sbi = mount(&image);
@@ -149,8 +150,9 @@ fn recovered(image: MemoryDevice) -> Vec<u8> {
     content(&InodeRef::get(&sbi, ino).unwrap())
 }
 
-/// A file is cut to nothing while a flusher is at it, with commits before and after the flusher
-/// has done: every one of them can be recovered. What it writes has a place already, or none.
+/// Truncates a file to zero while a flusher writes it, with commits before and after the flusher
+/// has finished: the image after each commit must be recoverable. The flusher writes to allocated
+/// blocks if `has_blocks`, else to new ones.
 fn cut_amid(has_blocks: bool) {
     let (device, sbi) = asking(mke2fs("-t ext4 -b 4096", 65_536));
     let file = new_file(&sbi, b"file");
@@ -173,7 +175,7 @@ fn cut_amid(has_blocks: bool) {
         while !entered.load(SeqCst) {
             thread::yield_now();
         }
-        // It waits for the flusher, once no thread reads past the new end.
+        // The truncation waits for the flusher, once no thread reads past the new end.
         let cut = scope.spawn(|| truncate_locked(&file, 0));
         while file.inode.read().size > 0 {
             thread::yield_now();
@@ -252,7 +254,7 @@ fn a_reader_brings_in_nothing_past_the_end_while_a_writer_waits() {
     write_with(&file, WriteContext::default(), 0, &bytes(1)).unwrap();
     fsync(&file, true).unwrap();
     {
-        // As a power cut leaves it, or any other thread who wrote to it before.
+        // As a power cut, or another program that wrote to the image before, may leave it.
         let handle = sbi.start(1).unwrap();
         let inode = &mut *file.inode.write();
         inode.size = 10;
@@ -294,7 +296,7 @@ fn a_write_that_fails_half_reserved_leaves_no_reservation() {
             left.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1))
                 .is_ok()
         }));
-        // From within a block, and from its beginning.
+        // From within a block, and from the beginning of one.
         let written = write_with(
             &file,
             WriteContext::default(),
@@ -329,7 +331,7 @@ fn a_truncation_that_fails_has_changed_nothing() {
     unmount_and_check(&sbi, &device.base);
 }
 
-/// Fails all data, and calls `last` when it does so for the last time before that is given up.
+/// Fails all writes of data, and calls `last` at the last failure before the data is given up.
 fn fails(device: &Asking, last: impl Fn() + Send + Sync + 'static) {
     let tried = AtomicU64::new(0);
     *device.may_write.lock() = Some(Arc::new(move || {
@@ -340,7 +342,7 @@ fn fails(device: &Asking, last: impl Fn() + Send + Sync + 'static) {
     }));
 }
 
-/// Unmounts, which reports that data were given up, and asserts that e2fsck finds nothing wrong.
+/// Unmounts, which reports that data was given up, and asserts that e2fsck finds no error.
 fn lossy_close(sbi: &Sbi, device: &MemoryDevice) {
     assert!(close(sbi, &AtomicU64::new(0)).is_err());
     e2fsck(device);
@@ -395,7 +397,8 @@ fn giving_up_under_a_writer_keeps_its_reservation() {
         let before = available(&sbi);
         write_with(&file, WriteContext::default(), 0, &bytes(16)).unwrap();
         fails(&device, || ());
-        // Blocks that were reserved before, and are given up before it has them.
+        // Blocks that were reserved before, and whose data is given up before the writer uses
+        // them.
         let data = bytes(1);
         write_by(
             &file,
@@ -423,7 +426,7 @@ fn giving_up_under_a_writer_keeps_its_reservation() {
                 all_reserved(&file, before);
             }
             "fsync" => {
-                // It reports what was lost, once.
+                // The lost data is reported once.
                 assert!(fsync(&file, true).is_err());
                 fsync(&file, true).unwrap();
                 assert_eq!(delayed(&file), 0);
@@ -449,7 +452,8 @@ fn fsync_has_what_was_freed_committed_where_that_makes_space() {
     let file = new_file(&sbi, b"file");
     write_with(&file, WriteContext::default(), 0, &bytes(16)).unwrap();
     sbi.writable().unwrap().journal.commit_now(&*sbi).unwrap();
-    // Others take what was reserved, and give it back; until the commit no thread has it.
+    // Other operations allocate the reserved blocks and free them; until the commit they are
+    // unusable.
     let handle = sbi.start(64).unwrap();
     let taken: Vec<Pblk> = std::iter::from_fn(|| handle.take_block(Pblk(0)).ok()).collect();
     assert!(taken.len() > 16);

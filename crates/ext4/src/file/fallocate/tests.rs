@@ -1,4 +1,4 @@
-//! What readers come to know between two steps of an operation.
+//! What readers may cache between two steps of an operation.
 
 use uext4_ondisk::Ino;
 
@@ -19,7 +19,7 @@ fn a_hole_that_was_seen_where_blocks_move_to_is_forgotten() {
     write_with(&file, WriteContext::default(), 0, &vec![7; 12 << 12]).unwrap();
     fsync(&file, true).unwrap();
     let status = |lblk| known(&sbi, &file, Lblk(lblk), 1).unwrap().status;
-    // As when a range is taken out, with a reader in between.
+    // As when a range is removed while a reader looks at it.
     unmap(&file, &(2..4)).unwrap();
     assert_eq!([2, 3].map(status), [Status::Hole; 2]);
     shift(&file, 4, -2).unwrap();
@@ -29,7 +29,7 @@ fn a_hole_that_was_seen_where_blocks_move_to_is_forgotten() {
         [2, 9, 10].map(status),
         [Status::Written, Status::Written, Status::Hole]
     );
-    // And when one is put in.
+    // And when a range is inserted.
     resize(&file, 13 << 12).unwrap();
     shift(&file, 5, 3).unwrap();
     assert_eq!(contradiction(&sbi, &file).unwrap(), None);

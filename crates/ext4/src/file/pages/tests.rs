@@ -1,5 +1,5 @@
-//! Moments that only the engine's insides can choose: a commit between two writes of one file, a
-//! look at a map that is about to change, an inode that memory lost.
+//! Tests of moments that only code inside the engine can choose: a commit between two writes of
+//! one file, a lookup in a map that is about to change, an inode that was evicted from memory.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
@@ -31,9 +31,9 @@ use crate::mount::super_::{adopt_orphans, open_rw};
 use crate::names::create::{Creation, create};
 use crate::testing::{close, e2fsck, mke2fs, mount, mount_with, unmount_and_check};
 
-/// What data begins with.
+/// The first bytes of the data.
 const MARK: u8 = 0xA7;
-/// Bytes of a file that are of one kind, before others come.
+/// Bytes of a part of the file whose blocks are all in the same state.
 const PART: u64 = 64 << 10;
 
 fn root(sbi: &Arc<Sbi>) -> InodeRef {
@@ -44,17 +44,17 @@ fn new_file(sbi: &Arc<Sbi>, name: &[u8]) -> InodeRef {
     create(&root(sbi), name, NewInode::File, &Creation::default()).unwrap()
 }
 
-/// A device that commits before every write of data that does not go on where the last one ended,
-/// and before each part of a run of data.
+/// A device that commits before every write of data that does not continue where the last one
+/// ended, and before each part of a run of data.
 #[derive(Debug)]
 struct Eager {
     base: Arc<MemoryDevice>,
     sbi: Mutex<Weak<Sbi>>,
     busy: AtomicBool,
-    /// Where the run of data began, and where its last write ended.
+    /// The start of the run of data, and the end of its last write.
     start: AtomicU64,
     end: AtomicU64,
-    /// What the device held after each of these commits.
+    /// The device contents after each of these commits.
     images: Mutex<Vec<MemoryDevice>>,
 }
 
@@ -95,7 +95,7 @@ impl BlockDevice for Eager {
     }
 }
 
-/// Recovers what a device held, and asserts that e2fsck finds nothing wrong.
+/// Recovers an image, and asserts that e2fsck finds no error in it.
 fn recovers(image: MemoryDevice) -> Arc<Sbi> {
     let image = Arc::new(image);
     let sbi = mount(&image);
@@ -119,7 +119,7 @@ fn no_transaction_leaves_written_blocks_past_the_end() {
     let sbi = Arc::new(open_rw(Arc::clone(&device) as _, clock, &OpenOptions::default()).unwrap());
     *device.sbi.lock() = Arc::downgrade(&sbi);
     let file = new_file(&sbi, b"file");
-    // New blocks, blocks that were allocated before, new blocks: written one after the other.
+    // New blocks, preallocated blocks, new blocks: written one after the other.
     let how = Fallocate::Allocate { keep_size: true };
     fallocate(&file, how, PART, PART).unwrap();
     write_with(
@@ -130,7 +130,7 @@ fn no_transaction_leaves_written_blocks_past_the_end() {
     )
     .unwrap();
     fsync(&file, true).unwrap();
-    // The last may follow the ones allocated before on the device, and be written with them.
+    // The last blocks may follow the preallocated ones on the device, and be written with them.
     let images = std::mem::take(&mut *device.images.lock());
     assert!(images.len() >= 2);
     for image in images {
@@ -151,7 +151,7 @@ fn punched_blocks_are_in_no_cache() {
     let status = || known(&sbi, &file, Lblk(5), 1).unwrap().status;
     assert_eq!(status(), Status::Written);
     thread::scope(|scope| {
-        // A commit that waits for this handle keeps others from being started.
+        // A commit that waits for this handle delays the start of new handles.
         let handle = sbi.start(4).unwrap();
         let commit = scope.spawn(|| sbi.rw().unwrap().journal.commit_now(&*sbi));
         thread::sleep(Duration::from_millis(100));
@@ -162,7 +162,7 @@ fn punched_blocks_are_in_no_cache() {
         {
             thread::yield_now();
         }
-        // As a flusher does that looks for a place next to it.
+        // As a flusher does that looks for adjacent blocks.
         assert_eq!(status(), Status::Written);
         drop(handle);
         commit.join().unwrap().unwrap();
@@ -179,7 +179,7 @@ fn what_memory_lost_is_made_durable() {
     let sbi = mount(&device);
     let ino = new_file(&sbi, b"file").ino();
     let inodes = &sbi.rw().unwrap().inodes;
-    // The first pass may only clear marks of use.
+    // The first pass may only clear reference bits.
     while inodes.scan(u64::MAX) > 0 {}
     let file = InodeRef::get(&sbi, ino).unwrap();
     fsync(&file, true).unwrap();
@@ -190,7 +190,7 @@ fn what_memory_lost_is_made_durable() {
     );
 }
 
-/// Every second block of a file, one write each.
+/// Writes every second block of a file, with one write each.
 fn every_second(file: &InodeRef, blocks: u64, block: u64) {
     for at in (0..blocks).step_by(2) {
         let context = WriteContext::default();
@@ -213,14 +213,14 @@ fn a_miss_among_delayed_blocks_brings_back_little() {
         known(&sbi, &file, Lblk(2001), 100).unwrap().status,
         Status::Hole
     );
-    // What was asked for and no more: the leaf says that the whole file is a hole.
+    // Only the requested range is cached: according to the leaf, the whole file is a hole.
     assert!((1..=50).contains(&room.count()), "{}", room.count());
     assert_eq!(contradiction(&sbi, &file).unwrap(), None);
     drop(file);
     unmount_and_check(&sbi, &device);
 }
 
-/// Takes and keeps all blocks there are.
+/// Allocates all available blocks.
 fn take_all(sbi: &Sbi, file: &InodeRef) -> Vec<Run> {
     let mut all = Vec::new();
     for len in [1024, 64, 1] {
@@ -244,7 +244,7 @@ fn a_half_marked_range_loses_its_cached_status() {
     let (file, other) = (new_file(&sbi, b"file"), new_file(&sbi, b"other"));
     truncate_locked(&file, 40 << 10).unwrap();
     let mut aside = Vec::new();
-    // Four extents, none adjacent to another on the device: the inode has no room for a fifth.
+    // Four extents that are not adjacent on the device: the inode has no space for a fifth.
     for at in (0..40).step_by(10) {
         let hole = LblkRun {
             start: Lblk(at),
@@ -298,7 +298,7 @@ fn readers_never_see_what_others_wrote_to_freed_blocks() {
                 scope.spawn(|| {
                     let mut buf = vec![0; LEN as usize];
                     while !done.load(Relaxed) {
-                        // As a page that is not in memory is read.
+                        // As when a page that is not in memory is read.
                         pages.read_blocks(0, &mut buf).unwrap();
                         assert!(buf.iter().all(|byte| [0, MARK].contains(byte)));
                     }
@@ -314,7 +314,7 @@ fn readers_never_see_what_others_wrote_to_freed_blocks() {
             }
             assert_eq!(contradiction(&sbi, &file).unwrap(), None);
             sbi.rw().unwrap().journal.commit_now(&*sbi).unwrap();
-            // Most of the device: it gets what has been freed.
+            // Most of the device: this file gets the blocks that were freed.
             write_with(&other, WriteContext::default(), 0, &vec![!MARK; 2 << 20]).unwrap();
             fsync(&other, true).unwrap();
             truncate_locked(&other, 0).unwrap();

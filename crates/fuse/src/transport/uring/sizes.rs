@@ -4,7 +4,7 @@ use crate::init::{IO_MAX, IO_MIN};
 
 /// Fewest entries of a queue before payloads become smaller.
 const DEPTH_FEW: usize = 4;
-/// Fewest entries of a queue: others are added where their requests are answered executor.
+/// Fewest entries of a queue: others are added where their requests are answered late.
 const DEPTH_MIN: usize = 2;
 /// Most entries that a queue begins with.
 const DEPTH_MAX: usize = 64;
@@ -14,7 +14,7 @@ const DEPTH_MAX: usize = 64;
 pub struct Sizes {
     /// Queues: the CPUs there may be, as the kernel counts them.
     pub queues: u16,
-    /// Entries that each begins with, and as many are free of requests that are answered executor.
+    /// Entries that each begins with, and as many are free of requests that are answered late.
     pub depth: usize,
     /// Entries of each that may hold more than a page of memory.
     pub resident: usize,

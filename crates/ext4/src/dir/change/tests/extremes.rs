@@ -1,8 +1,8 @@
-//! Directories as large as they may be, without space, and damaged.
+//! Directories of maximum size, on a full file system, and with damage.
 
 use super::*;
 
-/// Long names, so that few of them need many blocks.
+/// Long names, so that a few of them need many blocks.
 fn long_name(i: u32) -> Vec<u8> {
     let mut name = format!("{i:08}").into_bytes();
     name.resize(250, b'n');
@@ -108,7 +108,7 @@ fn without_space_nothing_is_changed() {
     }
 }
 
-/// Whatever the bytes of a directory are, everything comes to an end.
+/// All operations terminate, whatever the bytes of a directory are.
 #[test]
 fn damage_is_reported() {
     let mut random = SplitMix64::new(4711);

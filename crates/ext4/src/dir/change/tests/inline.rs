@@ -1,11 +1,11 @@
-//! Directories within their inode, made by the kernel.
+//! Inline directories created by the kernel.
 
 use uext4_ondisk::features::Incompat;
 
 use super::*;
 use crate::testing::{e2fsck, kernel_mount};
 
-/// A file system whose directory "d" the kernel has put into its inode, with names in it.
+/// A file system whose directory "d" the kernel has created inline, with names in it.
 fn made_by_the_kernel(flags: &str, names: usize) -> Option<Arc<MemoryDevice>> {
     kernel_mount(&mke2fs(flags, 8 << 10), |at| {
         std::fs::create_dir(at.join("d")).unwrap();
@@ -96,7 +96,7 @@ fn inline_directories_are_changed_in_place_and_get_a_block() {
 }
 
 impl World {
-    /// Ends the work, and lets e2fsck judge.
+    /// Finishes the work, and runs e2fsck.
     fn finish_inline(mut self) {
         self.files.truncate(1);
         let handle = self.sbi.start(20).unwrap();

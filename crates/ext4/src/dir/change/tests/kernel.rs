@@ -1,4 +1,4 @@
-//! What the kernel makes of directories changed here.
+//! Checks that the kernel reads directories that were changed here.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

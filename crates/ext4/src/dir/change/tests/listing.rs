@@ -1,11 +1,11 @@
-//! Listings that go on while the directory changes.
+//! Listings that continue while the directory changes.
 
 use std::collections::BTreeSet;
 
 use super::*;
 
-/// One of the names that TEA gives one hash and one minor hash: it takes no notice if the highest
-/// bits of two words of its key change together.
+/// One of the names that have the same hash and minor hash under TEA: TEA gives the same result
+/// if the highest bits of two words of its key are both inverted.
 fn colliding(base: u8, mask: usize) -> Vec<u8> {
     let mut name = vec![b'a' + base; 96];
     for bit in 0..12 {
@@ -86,7 +86,8 @@ fn listings_go_on_while_names_come_and_go() {
                     match random.index(3) {
                         0 => {
                             let name = world.pick(&mut random).unwrap_or(b"x".to_vec());
-                            // Collisions of both hashes change each other's cookies.
+                            // Names with equal hashes and minor hashes affect each other's
+                            // cookies.
                             if !flags.contains("hash 2") || name.len() < 96 {
                                 world.delete(&name);
                                 always.remove(&name);
