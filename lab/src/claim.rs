@@ -18,7 +18,7 @@ pub struct Claim {
     /// The author of the claim, where and when.
     pub source: String,
     /// The subsystem it is about.
-    pub room: ExtentStatusCache,
+    pub room: Subsystem,
     /// The number of the thread whose figures it tries; none if it is our own.
     #[serde(default)]
     pub thread: Option<String>,
@@ -67,7 +67,7 @@ pub struct Claim {
 /// A subsystem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum ExtentStatusCache {
+pub enum Subsystem {
     /// The buffer cache's LRU.
     BhLru,
     /// The cache of extents and its shrinker.
@@ -80,7 +80,7 @@ pub enum ExtentStatusCache {
     Writeback,
 }
 
-impl ExtentStatusCache {
+impl Subsystem {
     /// Its name in claims, and of its part of the page.
     pub fn id(self) -> &'static str {
         match self {

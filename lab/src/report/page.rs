@@ -6,14 +6,14 @@
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use serde_json::Value;
 
-use crate::claim::{Claim, ExtentStatusCache};
+use crate::claim::{Claim, Subsystem};
 use crate::experiment::Failure;
 use crate::judge::Outcome;
 use crate::machine;
 use crate::record::{FORMAT, Folder, Record};
 
 use super::thread;
-use super::verdicts::{CACHES, Judged, WORDS, judge_all};
+use super::verdicts::{Judged, SUBSYSTEMS, WORDS, judge_all};
 
 const STYLE: &str = include_str!("style.css");
 const BIAS: &str = include_str!("../../BIAS.md");
@@ -71,7 +71,7 @@ pub fn page(source: &Source<'_>) -> Result<String, Failure> {
                 main {
                     (verdicts(&tried))
                     (kernel(&tried))
-                    @for (room, name) in CACHES {
+                    @for (room, name) in SUBSYSTEMS {
                         (thread::section(&tried, room, name)?)
                     }
                     (machine_section(machine.as_ref()))
@@ -128,7 +128,7 @@ fn contents() -> Markup {
             ul {
                 li { a href="#verdicts" { "Verdicts" } }
                 li { a href="#kernel" { "The real kernel" } }
-                @for (room, name) in CACHES {
+                @for (room, name) in SUBSYSTEMS {
                     li { a href={ "#" (room.id()) } { (name) } }
                 }
                 li { a href="#machine" { "The machine" } }
@@ -144,7 +144,7 @@ fn verdicts(tried: &[Tried<'_>]) -> Markup {
     let gates = || tried.iter().flat_map(|one| &one.gates);
     let is_used = |word: &str| gates().any(|one| one.verdict.word(one.gate) == word);
     let words: Vec<&str> = WORDS.into_iter().filter(|word| is_used(word)).collect();
-    let count = |room: ExtentStatusCache, word: &str| {
+    let count = |room: Subsystem, word: &str| {
         let is_it = |one: &&Judged| one.claim.room == room && one.verdict.word(one.gate) == word;
         gates().filter(is_it).count()
     };
@@ -165,7 +165,7 @@ fn verdicts(tried: &[Tried<'_>]) -> Markup {
                         @for word in &words { th.n { (word) } }
                     } }
                     tbody {
-                        @for (room, name) in CACHES {
+                        @for (room, name) in SUBSYSTEMS {
                             tr {
                                 th { a href={ "#" (room.id()) } { (name) } }
                                 @for word in &words { td.n { (count(room, word)) } }

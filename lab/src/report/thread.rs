@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use maud::{Markup, PreEscaped, html};
 use serde_json::Value;
 
-use crate::claim::{Claim, ExtentStatusCache};
+use crate::claim::{Claim, Subsystem};
 use crate::experiment::Failure;
 use crate::judge::Outcome;
 use crate::record::Record;
@@ -20,11 +20,7 @@ use super::{plot, text};
 ///
 /// # Errors
 /// [`Failure::Run`] for a thread's file that says something else.
-pub fn section(
-    tried: &[Tried<'_>],
-    room: ExtentStatusCache,
-    name: &str,
-) -> Result<Markup, Failure> {
+pub fn section(tried: &[Tried<'_>], room: Subsystem, name: &str) -> Result<Markup, Failure> {
     let markup = html! {
         section #(room.id()) {
             h2 { (name) }
@@ -40,7 +36,7 @@ pub fn section(
 }
 
 /// The threads that a subsystem's claims try.
-fn threads_of<'a>(tried: &'a [Tried<'_>], room: ExtentStatusCache) -> BTreeSet<&'a str> {
+fn threads_of<'a>(tried: &'a [Tried<'_>], room: Subsystem) -> BTreeSet<&'a str> {
     let of = tried.iter().filter(|one| one.claim.room == room);
     of.filter_map(|one| one.claim.thread.as_deref()).collect()
 }

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use crate::claim::{Claim, ExtentStatusCache, Gate};
+use crate::claim::{Claim, Gate, Subsystem};
 use crate::experiment::Failure;
 use crate::judge::{Outcome, Verdict, judge};
 use crate::machine::noise_floor;
@@ -23,12 +23,12 @@ pub const WORDS: [&str; 8] = [
     "no figure",
 ];
 /// The rows, in order.
-pub const CACHES: [(ExtentStatusCache, &str); 5] = [
-    (ExtentStatusCache::ExtentStatus, "extent status"),
-    (ExtentStatusCache::BhLru, "buffer-head LRU"),
-    (ExtentStatusCache::Mballoc, "block allocator"),
-    (ExtentStatusCache::Mbcache, "attribute block cache"),
-    (ExtentStatusCache::Writeback, "dirty throttling"),
+pub const SUBSYSTEMS: [(Subsystem, &str); 5] = [
+    (Subsystem::ExtentStatus, "extent status"),
+    (Subsystem::BhLru, "buffer-head LRU"),
+    (Subsystem::Mballoc, "block allocator"),
+    (Subsystem::Mbcache, "attribute block cache"),
+    (Subsystem::Writeback, "dirty throttling"),
 ];
 
 /// One gate, judged by a record.
@@ -74,9 +74,13 @@ pub fn judge_all<'a>(claims: &'a [Claim], folder: &Folder) -> Result<Vec<Judged<
 pub fn markdown(all: &[Judged<'_>], folder: &Folder) -> String {
     let is_used = |word: &&str| all.iter().any(|one| one.verdict.word(one.gate) == *word);
     let words: Vec<&str> = WORDS.iter().copied().filter(|word| is_used(word)).collect();
-    let mut out = format!("| subsystem | {} |\n", words.join(" | "));
+    // As long a head would make the row wider than a line may be.
+    let head = words
+        .join(" | ")
+        .replace("no difference proven", "no difference");
+    let mut out = format!("| subsystem | {head} |\n");
     let _ = writeln!(out, "|---|{}", "--:|".repeat(words.len()));
-    for (room, name) in CACHES {
+    for (room, name) in SUBSYSTEMS {
         let count = |word: &str| {
             let is_it =
                 |one: &&Judged| one.claim.room == room && one.verdict.word(one.gate) == word;

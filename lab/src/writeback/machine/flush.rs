@@ -53,7 +53,7 @@ pub enum Need {
     Run(Nanos),
     /// At the lock of the lists.
     Spin(Nanos),
-    ExtentStatusCache,
+    Space,
     Nothing,
 }
 
@@ -101,7 +101,7 @@ impl Machine {
                     flusher.turn = Some(turn);
                     return Action::Spin(time);
                 }
-                Need::ExtentStatusCache => {
+                Need::Space => {
                     flusher.turn = Some(turn);
                     return Action::Block;
                 }
@@ -177,7 +177,7 @@ impl Machine {
                     turn.written += done;
                     if done < pages {
                         turn.phase = Phase::Submit(file, left - done, pages - done);
-                        return Need::ExtentStatusCache;
+                        return Need::Space;
                     }
                     turn.phase = Phase::Piece(file, left - done);
                 }

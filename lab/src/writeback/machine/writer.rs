@@ -286,7 +286,7 @@ impl Machine {
         match need {
             Need::Run(time) => Some(Action::Run(time)),
             Need::Spin(time) => Some(Action::Spin(time)),
-            Need::ExtentStatusCache => Some(Action::Block),
+            Need::Space => Some(Action::Block),
             Need::Nothing if writer.killed => Some(self.end_writer(index)),
             Need::Nothing => {
                 let task = &mut writer.task;
