@@ -29,10 +29,13 @@ mod manifest;
 mod members;
 mod platform;
 mod reference;
+#[cfg(feature = "registry")]
+mod registry;
 mod store;
 mod verify;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io::{self, Read};
 use std::sync::Arc;
 
@@ -64,9 +67,44 @@ pub struct ContainerImage {
     pub layers: Vec<Layer>,
 }
 
+/// How to open an image.
+#[derive(Clone, Debug, Default)]
+pub struct OpenOptions {
+    /// The platform that the image must be for. Without one, a single image is taken whatever it
+    /// is for, and of several the one for Linux on this machine's architecture.
+    pub platform: Option<Platform>,
+    /// For images of registries.
+    pub registry: RegistryOptions,
+}
+
+/// How to ask a registry.
+#[derive(Clone, Debug, Default)]
+pub struct RegistryOptions {
+    /// HTTP in place of HTTPS. A registry at `localhost` or a loopback address is always asked so.
+    pub plain_http: bool,
+    /// The user; without one, images that everybody may pull.
+    pub login: Option<Login>,
+}
+
+/// A user of a registry.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Login {
+    /// The name.
+    pub user: String,
+    /// The password, or a token that serves as one.
+    pub password: String,
+}
+
+impl fmt::Debug for Login {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Login")
+            .field("user", &self.user)
+            .finish_non_exhaustive()
+    }
+}
+
 impl ContainerImage {
-    /// Opens the image that a reference names. Without a `platform`, a single image is taken
-    /// whatever it is for, and of several the one for Linux on this machine's architecture.
+    /// Opens the image that a reference names.
     ///
     /// Reads index, manifest and configuration, and looks whether every layer is there and has
     /// the right size. Takes memory for those documents, at most 4 MiB each and 64 MiB in all, and
@@ -74,13 +112,17 @@ impl ContainerImage {
     ///
     /// # Errors
     /// See [`Fault`].
-    pub fn open(reference: &Reference, platform: Option<&Platform>) -> Result<Self, Error> {
+    pub fn open(reference: &Reference, options: &OpenOptions) -> Result<Self, Error> {
         let image: Arc<str> = reference.to_string().into();
+        let platform = options.platform.as_ref();
         let result = match reference {
             Reference::Oci { path, select } => layout::open(path, select, platform, &image),
             Reference::DockerArchive { path, select } => {
                 archive::open(path, select, platform, &image)
             }
+            #[cfg(feature = "registry")]
+            Reference::Registry { name } => registry::open(name, options, &image),
+            #[cfg(not(feature = "registry"))]
             Reference::Registry { .. } => Err(Fault::Registry {
                 why: "this program was built without support for registries; copy the image \
                       first: skopeo copy docker://NAME oci:DIRECTORY"
@@ -131,10 +173,11 @@ impl Layer {
     }
 
     /// Opens its bytes as stored, from the beginning. May be called by several threads, and
-    /// again.
+    /// again. Those of a registry must not be read by a task of an asynchronous runtime.
     ///
     /// # Errors
-    /// [`Fault::Io`]; [`Fault::Size`] if the size is no longer that of [`Layer::size`].
+    /// [`Fault::Io`]; [`Fault::Size`] if the size is no longer that of [`Layer::size`];
+    /// [`Fault::Registry`].
     pub fn open(&self) -> Result<LayerReader, Error> {
         let part = Part::Layer(self.number);
         let reader = BlobReader::open(&self.place, &part, self.size);

@@ -24,6 +24,14 @@ pub(super) enum Place {
         /// Where the blob begins in it, in bytes.
         at: u64,
     },
+    /// In a registry.
+    #[cfg(feature = "registry")]
+    Remote {
+        /// The connection to it.
+        connection: Arc<super::registry::Connection>,
+        /// The digest of the blob.
+        digest: super::digest::Digest,
+    },
 }
 
 /// A blob that is there.
@@ -52,6 +60,16 @@ impl Stored {
         }
     }
 
+    /// How errors call the file that it is in.
+    fn path(&self) -> PathBuf {
+        match &self.place {
+            Place::File(path) => path.clone(),
+            Place::Range { path, .. } => path.to_path_buf(),
+            #[cfg(feature = "registry")]
+            Place::Remote { digest, .. } => PathBuf::from(digest.to_string()),
+        }
+    }
+
     /// All bytes, which are at most `limit`.
     pub fn read_all(&self, part: &Part, limit: u64) -> Result<Vec<u8>, Fault> {
         if self.len > limit {
@@ -64,7 +82,7 @@ impl Stored {
             Ok(_) => Ok(bytes),
             Err(error) => Err(match error.downcast::<Fault>() {
                 Ok(fault) => fault,
-                Err(source) => failed(reader.path(), "read", source),
+                Err(source) => failed(&self.path(), "read", source),
             }),
         }
     }
@@ -75,13 +93,18 @@ impl Stored {
 #[derive(Debug)]
 pub(super) struct BlobReader {
     part: Part,
-    file: Arc<File>,
-    path: Arc<Path>,
-    /// Where the blob begins in the file, in bytes.
-    at: u64,
+    input: Input,
     size: u64,
     /// Bytes read.
     done: u64,
+}
+
+#[derive(Debug)]
+enum Input {
+    /// A file, and where the blob begins in it, in bytes.
+    File(Arc<File>, u64),
+    #[cfg(feature = "registry")]
+    Remote(super::registry::Download),
 }
 
 impl BlobReader {
@@ -90,24 +113,29 @@ impl BlobReader {
     /// # Errors
     /// [`Fault::Io`]; [`Fault::Size`] if a file of its own has another size.
     pub fn open(place: &Place, part: &Part, size: u64) -> Result<Self, Fault> {
-        let (file, path, at) = match place {
-            Place::File(path) => (open_file(part, path, size)?, Arc::from(path.as_path()), 0),
-            Place::Range { file, path, at } => (Arc::clone(file), Arc::clone(path), *at),
+        let input = match place {
+            Place::File(path) => Input::File(open_file(part, path, size)?, 0),
+            Place::Range { file, at, .. } => Input::File(Arc::clone(file), *at),
+            #[cfg(feature = "registry")]
+            Place::Remote { connection, digest } => Input::Remote(connection.download(digest)?),
         };
         let part = part.clone();
         let done = 0;
         Ok(Self {
             part,
-            file,
-            path,
-            at,
+            input,
             size,
             done,
         })
     }
 
-    fn path(&self) -> &Path {
-        &self.path
+    fn wrong_size(&self, actual: u64) -> io::Error {
+        let fault = Fault::Size {
+            part: self.part.clone(),
+            expected: self.size,
+            actual,
+        };
+        io::Error::new(io::ErrorKind::InvalidData, fault)
     }
 }
 
@@ -136,18 +164,15 @@ impl Read for BlobReader {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let left = self.size - self.done;
         let len = usize::try_from(left).map_or(buf.len(), |left| left.min(buf.len()));
+        let buf = &mut buf[..len];
+        let len = match &mut self.input {
+            _ if buf.is_empty() => return Ok(0),
+            Input::File(file, at) => file.read_at(buf, at.saturating_add(self.done))?,
+            #[cfg(feature = "registry")]
+            Input::Remote(download) => download.read(buf)?,
+        };
         if len == 0 {
-            return Ok(0);
-        }
-        let at = self.at.saturating_add(self.done);
-        let len = self.file.read_at(&mut buf[..len], at)?;
-        if len == 0 {
-            let fault = Fault::Size {
-                part: self.part.clone(),
-                expected: self.size,
-                actual: self.done,
-            };
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, fault));
+            return Err(self.wrong_size(self.done));
         }
         self.done += len as u64;
         Ok(len)

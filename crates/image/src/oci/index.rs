@@ -66,7 +66,7 @@ struct Inherited {
     index: u64,
 }
 
-/// Chooses the image of `index`; without a `platform`, a single image is taken whatever it is for,
+/// Chooses the image of `index`, which errors call `part`; without a `platform`, a single image is taken whatever it is for,
 /// and of several the one for this machine.
 ///
 /// # Errors
@@ -74,6 +74,7 @@ struct Inherited {
 /// those of reading further indexes.
 pub(super) fn choose(
     documents: &Documents<'_>,
+    part: &Part,
     index: &ImageIndex,
     select: &Select,
     platform: Option<&Platform>,
@@ -94,10 +95,10 @@ pub(super) fn choose(
         depth: 0,
         index: 0,
     };
-    walk.index(&Part::Index, index, &top)?;
+    walk.index(part, index, &top)?;
     let candidates = std::mem::take(&mut walk.candidates);
     if candidates.is_empty() {
-        return Err(walk.nothing_found());
+        return Err(walk.nothing_found(part));
     }
     refuse_other_names(&candidates)?;
     let chosen = for_platform(documents, candidates, platform)?;
@@ -186,7 +187,7 @@ impl Walk<'_, '_> {
         Ok(())
     }
 
-    fn nothing_found(self) -> Fault {
+    fn nothing_found(self, part: &Part) -> Fault {
         let available = self.available.into_iter().collect();
         match self.select {
             Select::Tag(tag) => Fault::NotFound {
@@ -203,7 +204,7 @@ impl Walk<'_, '_> {
                     [] => "lists no image".to_owned(),
                     _ => format!("lists no image, only {}", others.join(", ")),
                 };
-                let part = Part::Index;
+                let part = part.clone();
                 Fault::Document { part, why }
             }
         }

@@ -49,7 +49,7 @@ pub(super) fn open(
         .map_or(manifest::IMAGE_INDEX, |m| m.as_ref());
     DocumentKind::Index.check(&part, media_type, &bytes)?;
     let documents = Documents::of(&files);
-    let chosen = choose(&documents, &index, select, platform)?;
+    let chosen = choose(&documents, &part, &index, select, platform)?;
     manifest::load(&documents, chosen, image)
 }
 

@@ -19,10 +19,10 @@ pub(super) const LAYERS_MAX: usize = 4096;
 const SCHEMA_VERSION: u32 = 2;
 
 pub(super) const IMAGE_INDEX: &str = "application/vnd.oci.image.index.v1+json";
-const IMAGE_MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+pub(super) const IMAGE_MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const IMAGE_CONFIG: &str = "application/vnd.oci.image.config.v1+json";
-const DOCKER_LIST: &str = "application/vnd.docker.distribution.manifest.list.v2+json";
-const DOCKER_MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
+pub(super) const DOCKER_LIST: &str = "application/vnd.docker.distribution.manifest.list.v2+json";
+pub(super) const DOCKER_MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
 const DOCKER_CONFIG: &str = "application/vnd.docker.container.image.v1+json";
 
 /// The manifest of the image that was chosen.
@@ -61,6 +61,17 @@ impl DocumentKind {
             IMAGE_MANIFEST | DOCKER_MANIFEST => Some(Self::Manifest),
             _ => None,
         }
+    }
+
+    /// The media type of a document that has no descriptor: its own, or by its fields.
+    #[cfg(feature = "registry")]
+    pub fn media_type_of(part: &Part, bytes: &[u8]) -> Result<String, Fault> {
+        let shape: Shape = parse(part, bytes)?;
+        let by_fields = match shape.manifests {
+            Some(_) => IMAGE_INDEX,
+            None => IMAGE_MANIFEST,
+        };
+        Ok(shape.media_type.unwrap_or_else(|| by_fields.to_owned()))
     }
 
     /// Refuses a document that readers could take for different things: one that has the fields of

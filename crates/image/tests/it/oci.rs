@@ -7,7 +7,8 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use uext4_image::oci::{
-    Compression, ContainerImage, Digest, Error, Fault, Layer, Part, Platform, Reference, Verified,
+    Compression, ContainerImage, Digest, Error, Fault, Layer, OpenOptions, Part, Platform,
+    Reference, Verified,
 };
 
 use crate::container::{
@@ -25,12 +26,16 @@ fn layer(text: &str) -> Vec<u8> {
 
 fn open(reference: &str) -> Result<ContainerImage, Error> {
     let reference = Reference::parse(OsStr::new(reference))?;
-    ContainerImage::open(&reference.unwrap(), None)
+    ContainerImage::open(&reference.unwrap(), &OpenOptions::default())
 }
 
 fn open_for(reference: &str, platform: &str) -> Result<ContainerImage, Error> {
     let reference = Reference::parse(OsStr::new(reference))?;
-    ContainerImage::open(&reference.unwrap(), Some(&platform.parse().unwrap()))
+    let options = OpenOptions {
+        platform: Some(platform.parse().unwrap()),
+        ..OpenOptions::default()
+    };
+    ContainerImage::open(&reference.unwrap(), &options)
 }
 
 /// The fault of a layout in a directory.
