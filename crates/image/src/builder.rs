@@ -1,10 +1,12 @@
 //! Building an image from several sources.
 
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use crate::build::{Report, run};
+use crate::chunks::Check;
 use crate::error::Error;
+use crate::oci::{ContainerImage, OpenOptions, Reference, Verified, Verifier};
 use crate::options::BuildOptions;
 use crate::progress::Progress;
 use crate::source::{ArchiveKind, Input, Reader, Source};
@@ -65,6 +67,33 @@ impl Builder {
         self.reader(name.into(), Box::new(input), ArchiveKind::Layer)
     }
 
+    /// Adds the layers of a container image, the lowest first. The digests of what is stored and
+    /// of what it decompresses to are compared while it is read.
+    ///
+    /// # Errors
+    /// [`Error::Container`] if the image cannot be read or its documents are damaged.
+    pub fn container(
+        &mut self,
+        reference: &Reference,
+        options: &OpenOptions,
+    ) -> Result<&mut Self, Error> {
+        let image = ContainerImage::open(reference, options).map_err(container)?;
+        for layer in &image.layers {
+            let input = layer.open().map_err(container)?;
+            let input: Box<dyn Read + Send> = match layer.blob_verifier() {
+                Some(verifier) => Box::new(Blob(Verified::new(input, verifier))),
+                None => Box::new(Blob(input)),
+            };
+            self.inputs.push(Input::Reader(Reader {
+                input,
+                path: format!("{reference}, layer {}", layer.number).into(),
+                kind: ArchiveKind::Layer,
+                check: Some(Box::new(DiffId(layer.tar_verifier()))),
+            }));
+        }
+        Ok(self)
+    }
+
     fn reader(
         &mut self,
         path: PathBuf,
@@ -90,5 +119,37 @@ impl Builder {
     /// Whatever is wrong with a source, the wishes or the output; see [`Error`].
     pub fn build(self, output: &Path, progress: &dyn Progress) -> Result<Report, Error> {
         run(self.inputs, output, &self.options, progress)
+    }
+}
+
+fn container(error: crate::oci::Error) -> Error {
+    Error::Container(Box::new(error))
+}
+
+/// The digest of a layer's archive.
+struct DiffId(Verifier);
+
+impl Check for DiffId {
+    fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), Error> {
+        self.0.finish().map_err(container)
+    }
+}
+
+/// A layer as it is stored: what is wrong with it is not an error of its compression.
+struct Blob<R>(R);
+
+impl<R: Read> Read for Blob<R> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.0.read(buf).map_err(|error| {
+            let kind = error.kind();
+            match error.downcast::<crate::oci::Error>() {
+                Ok(ours) => io::Error::new(kind, container(ours)),
+                Err(error) => error,
+            }
+        })
     }
 }

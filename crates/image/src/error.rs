@@ -91,6 +91,10 @@ pub enum Error {
         /// What the decompressor says.
         source: io::Error,
     },
+    /// A container image is not what its documents say, or cannot be read: an
+    /// [`oci::Error`](crate::oci::Error).
+    #[error(transparent)]
+    Container(Box<dyn std::error::Error + Send + Sync>),
     /// Far more comes out of compressed data than went in.
     #[error(
         "{}: {decompressed} bytes from {compressed} compressed ones: more than {ratio} to 1",

@@ -19,6 +19,7 @@
 pub mod budget;
 pub mod error;
 pub mod links;
+pub mod oci;
 pub mod preload;
 pub mod tree;
 pub mod ustar;

@@ -12,12 +12,12 @@ mod copy;
 mod directory;
 mod exclude;
 mod layer;
-#[cfg(test)]
-mod merge_tests;
 pub mod sink;
 mod spool;
 mod stream;
 mod tar;
+#[cfg(test)]
+mod tests;
 
 use std::ffi::OsStr;
 use std::fs::File;

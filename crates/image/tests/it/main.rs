@@ -2,8 +2,10 @@
 
 mod archives;
 mod building;
+mod container;
 mod failures;
 mod fixture;
+mod oci;
 mod random;
 mod shapes;
 mod sizes;
