@@ -206,8 +206,8 @@ fn refuse_container_image(source: &Source, tree: &Tree) -> Result<(), Error> {
         return Ok(());
     };
     let path = match source {
-        Source::Directory(path) | Source::TarFile(path) | Source::Layer(path) => path.clone(),
-        Source::Stdin => PathBuf::from("-"),
+        Source::Directory(path) | Source::TarFile(path) => path.clone(),
+        _ => PathBuf::from("-"),
     };
     Err(Error::ContainerImage { path, what })
 }

@@ -67,6 +67,18 @@ impl Builder {
         self.reader(name.into(), Box::new(input), ArchiveKind::Layer)
     }
 
+    /// Adds what a command line names: `oci:…`, `docker-archive:…` and `docker://…` are container
+    /// images, all else as [`Source::from_argument`] says.
+    ///
+    /// # Errors
+    /// As [`Builder::container`].
+    pub fn argument(&mut self, text: &Path, options: &OpenOptions) -> Result<&mut Self, Error> {
+        match Reference::parse(text.as_os_str()).map_err(container)? {
+            Some(reference) => self.container(&reference, options),
+            None => Ok(self.source(Source::from_argument(text))),
+        }
+    }
+
     /// Adds the layers of a container image, the lowest first. The digests of what is stored and
     /// of what it decompresses to are compared while it is read.
     ///

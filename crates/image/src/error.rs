@@ -91,6 +91,14 @@ pub enum Error {
         /// What the decompressor says.
         source: io::Error,
     },
+    /// Something in the image that is a source cannot be read as it is.
+    #[error("{}: {why}", path.display())]
+    Base {
+        /// The image and the path in it.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
     /// A container image is not what its documents say, or cannot be read: an
     /// [`oci::Error`](crate::oci::Error).
     #[error(transparent)]

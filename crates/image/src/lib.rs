@@ -58,4 +58,6 @@ pub use output::{Draft, Output};
 pub use progress::{Amount, Phase, Progress};
 pub use put::{Existing, PutOptions, PutReport, put, put_stream};
 pub use size::Size;
-pub use source::{Excludes, Source, SourceOptions, Warnings};
+pub use uext4_ondisk::inode::DeviceNumber;
+
+pub use source::{Excludes, SingleEntry, SingleKind, Source, SourceOptions, Warnings};

@@ -6,12 +6,14 @@
 //! compressed or comes from a pipe – goes to a [`sink`] as it passes: into the image, or into a
 //! spool.
 
+mod base;
 mod contents;
 mod copies;
 mod copy;
 mod directory;
 mod exclude;
 mod layer;
+mod single;
 pub mod sink;
 mod spool;
 mod stream;
@@ -19,6 +21,7 @@ mod tar;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
@@ -29,14 +32,17 @@ use std::sync::Arc;
 
 pub use contents::{Content, Contents};
 pub use exclude::Excludes;
+pub use single::{SingleEntry, SingleKind};
 pub use stream::{Input, Reader, list};
 pub use tar::ArchiveKind;
+
+use uext4_ondisk::Ino;
 
 use crate::error::{Error, path_buf};
 use crate::ids::HostIds;
 use crate::limits::{Limits, Used};
 use crate::progress::Counter;
-use crate::tree::{Node, Tree};
+use crate::tree::{Node, NodeId, Tree};
 use copies::Copies;
 use spool::Spool;
 
@@ -53,6 +59,10 @@ pub enum Source {
     /// A layer of a container image: a tar archive whose whiteouts hide what sources before it
     /// have.
     Layer(PathBuf),
+    /// Another image, with an ext2, ext3 or ext4 file system.
+    Image(PathBuf),
+    /// One entry, or the removal of one.
+    Single(SingleEntry),
 }
 
 impl Source {
@@ -138,6 +148,17 @@ pub enum Store {
         /// How errors call it.
         path: PathBuf,
     },
+    /// Files of another image; where their pieces are is where they are in the file.
+    Image {
+        /// The image.
+        image: uext4::Image,
+        /// How errors call it.
+        path: PathBuf,
+        /// The inodes of files with contents.
+        inos: HashMap<NodeId, Ino>,
+    },
+    /// There are none.
+    Empty,
     /// All are in the spool.
     Spool {
         /// How errors call the source.
@@ -156,8 +177,10 @@ impl Store {
         match self {
             Self::Directory { path, .. }
             | Self::Archive { path, .. }
+            | Self::Image { path, .. }
             | Self::Spool { path }
             | Self::Placed { path } => path,
+            Self::Empty => Path::new(""),
         }
     }
 }

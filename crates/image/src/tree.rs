@@ -301,7 +301,13 @@ impl Tree {
         live.map(|n| n.times[1]).max().map(PackedTime::get)
     }
 
-    /// Gives the directories the source did not have itself this time.
+    /// The entry has no time of its own: it gets the one of [`Tree::set_implied_times`].
+    pub fn set_undated(&mut self, entry: EntryId) {
+        let node = self.entries[entry.index()].node;
+        self.nodes[node as usize].implied = true;
+    }
+
+    /// Gives the entries that no source dates this time.
     pub fn set_implied_times(&mut self, time: Timestamp) {
         for node in self.nodes.iter_mut().filter(|n| n.implied) {
             node.times = [PackedTime::new(time); 3];

@@ -1,4 +1,6 @@
-//! `build`: an image from a directory or a tar archive; also what `mkfs -d` does.
+//! `build`: an image from directories, tar archives and container images; also what `mkfs -d` does.
+
+mod entries;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -8,6 +10,9 @@ use rustix::process::Resource;
 use uext4_image::{
     BuildOptions, Builder, Error, Excludes, Limits, Report, Size, Source, SourceOptions,
 };
+
+use entries::EntryArgs;
+use uext4_image::oci::{OpenOptions, Platform};
 
 use super::{Output, bytes};
 use crate::args::parse_size;
@@ -44,9 +49,15 @@ use crate::show::{escaped, size_text, uuid_text};
   docker export box | uext4 build - -o box.img --free 500M
   uext4 build ./rootfs -o root.img --owner 0:0 --exclude '*.pyc' --exclude /var/cache -L root")]
 pub struct BuildArgs {
-    /// Directory, tar archive, - for an archive on standard input, or layer:FILE; see above
-    #[arg(value_name = "SOURCE", required = true)]
+    /// Directory, archive, - for standard input, oci:, docker-archive:, layer:; see above
+    #[arg(value_name = "SOURCE")]
     sources: Vec<PathBuf>,
+    /// Begin with all that this image has
+    #[arg(long, value_name = "IMAGE")]
+    base: Option<PathBuf>,
+    /// Container images: the platform, as linux/arm64; by default that of this machine
+    #[arg(long, value_name = "OS/ARCH[/VARIANT]")]
+    platform: Option<Platform>,
     /// Image file or block device
     #[arg(short, long, value_name = "IMAGE")]
     output: PathBuf,
@@ -71,9 +82,76 @@ pub struct BuildArgs {
     /// Print what was made as one JSON object
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    entries: EntryArgs,
     // Last, because its heading is that of all options after it.
     #[command(flatten)]
     format: FormatArgs,
+}
+
+impl BuildArgs {
+    /// All sources, the lowest first.
+    fn inputs(&self) -> Result<Inputs, Failure> {
+        let usage = |why| Failure::new(Exit::Usage, why);
+        let mut inputs = Inputs {
+            base: self.base.clone(),
+            named: self.sources.clone(),
+            entries: self.entries.sources().map_err(usage)?,
+            platform: self.platform.clone(),
+        };
+        if inputs.named.is_empty() && inputs.base.is_none() && inputs.entries.is_empty() {
+            let why = "no SOURCE is given".to_owned();
+            return Err(usage(why).hint("`uext4 mkfs` makes an empty file system"));
+        }
+        inputs.named.retain(|source| !source.as_os_str().is_empty());
+        Ok(inputs)
+    }
+}
+
+/// What an image is made of, the lowest first.
+#[derive(Default)]
+pub struct Inputs {
+    base: Option<PathBuf>,
+    named: Vec<PathBuf>,
+    entries: Vec<Source>,
+    platform: Option<Platform>,
+}
+
+impl Inputs {
+    /// One source.
+    pub fn one(source: &Path) -> Self {
+        Self {
+            named: vec![source.to_path_buf()],
+            ..Self::default()
+        }
+    }
+
+    /// The exit code for a path that cannot be in an image.
+    fn bad_path(&self) -> Exit {
+        let is_directory =
+            |path: &PathBuf| matches!(Source::from_argument(path), Source::Directory(_));
+        match self.named.iter().all(is_directory) {
+            true => Exit::CouldNot,
+            false => Exit::Damaged,
+        }
+    }
+
+    fn add_to(self, builder: &mut Builder) -> Result<(), Error> {
+        if let Some(base) = self.base {
+            builder.source(Source::Image(base));
+        }
+        let options = OpenOptions {
+            platform: self.platform,
+            ..OpenOptions::default()
+        };
+        for source in &self.named {
+            builder.argument(source, &options)?;
+        }
+        for entry in self.entries {
+            builder.source(entry);
+        }
+        Ok(())
+    }
 }
 
 /// How a source is read.
@@ -153,7 +231,7 @@ pub fn run(args: &BuildArgs, out: &mut Output) -> Result<Exit, Failure> {
         false => Verbosity::Normal,
     };
     let report = fill(
-        &args.sources,
+        args.inputs()?,
         &args.output,
         size,
         &args.fill,
@@ -180,7 +258,7 @@ pub enum Verbosity {
 /// # Errors
 /// Exit 2, 4 if the archive is damaged, else 8; nothing is left under the image's name.
 pub fn fill(
-    sources: &[PathBuf],
+    inputs: Inputs,
     image: &Path,
     size: Size,
     args: &FillArgs,
@@ -214,21 +292,13 @@ pub fn fill(
         clamp_times: args.clamp_times,
         preserve_atime: args.preserve_atime,
     };
-    let sources: Vec<Source> = sources.iter().map(|s| Source::from_argument(s)).collect();
-    let bad_path = match sources.as_slice() {
-        [Source::Directory(_)] => Exit::CouldNot,
-        _ => Exit::Damaged,
-    };
-    if sources.iter().any(|s| matches!(s, Source::Directory(_))) {
-        open_more_files();
-    }
+    let bad_path = inputs.bad_path();
+    open_more_files();
     wait_for_ending(image);
     let bar = PhaseBar::new(verbosity == Verbosity::Normal);
     let mut builder = Builder::new(options);
-    for source in sources {
-        builder.source(source);
-    }
-    let built = builder.build(image, &bar);
+    let added = inputs.add_to(&mut builder);
+    let built = added.and_then(|()| builder.build(image, &bar));
     bar.clear();
     built.map_err(|error| failure_of(image, &error, bad_path))
 }
@@ -253,6 +323,7 @@ fn failure_of(image: &Path, error: &Error, bad_path: Exit) -> Failure {
         Error::Mkfs(error) => return mkfs_failure(error),
         Error::Path { .. } => bad_path,
         Error::Pattern { .. } => Exit::Usage,
+        Error::Container(error) => container_exit(error.as_ref()),
         Error::Tar { .. }
         | Error::Decompress { .. }
         | Error::HardLink { .. }
@@ -267,6 +338,19 @@ fn failure_of(image: &Path, error: &Error, bad_path: Exit) -> Failure {
         ),
         Error::DoesNotFit { .. } => failure.hint("give a larger --size, or leave the size out"),
         _ => failure,
+    }
+}
+
+/// The exit code for what is wrong with a container image.
+fn container_exit(error: &(dyn std::error::Error + 'static)) -> Exit {
+    use uext4_image::oci::Fault;
+    match error
+        .downcast_ref()
+        .map(|error: &uext4_image::oci::Error| &error.fault)
+    {
+        Some(Fault::Reference { .. } | Fault::Digest { .. }) => Exit::Usage,
+        Some(Fault::Mismatch { .. } | Fault::Size { .. }) => Exit::Damaged,
+        _ => Exit::CouldNot,
     }
 }
 

@@ -13,7 +13,7 @@ use uext4_mkfs::{Layout, Options};
 use uext4_ondisk::GroupNr;
 
 use super::Output;
-use super::build::{self, FillArgs, Verbosity, fill};
+use super::build::{self, FillArgs, Inputs, Verbosity, fill};
 use crate::failure::{Exit, Failure};
 use crate::format::{Format, FormatArgs, mkfs_failure, size_argument};
 use crate::json::Json;
@@ -136,7 +136,7 @@ fn filled(args: &MkfsArgs, source: &Path, out: &mut Output) -> Result<Exit, Fail
         false => Verbosity::Normal,
     };
     let report = fill(
-        &[source.to_path_buf()],
+        Inputs::one(source),
         &args.image,
         size,
         &FillArgs::default(),

@@ -7,6 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FileType, OFlags};
+use uext4::{Image, Inode};
 use uext4_ondisk::inode::Timestamp;
 
 use super::directory;
@@ -43,6 +44,8 @@ enum Handle<'a> {
     Own(File),
     /// The spool.
     Spool(&'a Spool),
+    /// A file of another image.
+    Inode(&'a Image, Box<Inode>),
 }
 
 impl Handle<'_> {
@@ -51,6 +54,11 @@ impl Handle<'_> {
             Self::Shared(file) => file.read_exact_at(buf, at),
             Self::Own(file) => file.read_exact_at(buf, at),
             Self::Spool(spool) => spool.read_exact_at(buf, at),
+            Self::Inode(image, inode) => match image.read_at(inode, at, buf) {
+                Ok(len) if len == buf.len() => Ok(()),
+                Ok(_) => Err(io::ErrorKind::UnexpectedEof.into()),
+                Err(error) => Err(io::Error::other(error)),
+            },
         }
     }
 }
@@ -79,8 +87,16 @@ impl<'a> Contents<'a> {
                 Some(file) => Handle::Shared(file),
                 None => Handle::Own(self.open_file(tree.origin(entry), node)?),
             },
+            (Store::Image { image, inos, .. }, _) => {
+                let ino = inos.get(&tree.node_id(entry)).copied().unwrap_or_default();
+                let inode = image.inode(ino).map_err(|source| Error::Entry {
+                    path: path_of(listing, entry),
+                    source,
+                })?;
+                Handle::Inode(image, Box::new(inode))
+            }
             (Store::Spool { .. }, Some(spool)) => Handle::Spool(spool),
-            (store @ (Store::Spool { .. } | Store::Placed { .. }), _) => {
+            (store @ (Store::Spool { .. } | Store::Placed { .. } | Store::Empty), _) => {
                 let source = io::ErrorKind::Unsupported.into();
                 return Err(failed(store.path(), "read again", source));
             }

@@ -15,7 +15,7 @@ use super::copy::copy_files;
 use super::sink::Sink;
 use super::spool::Spool;
 use super::tar::{self, ArchiveKind};
-use super::{Context, Listing, Source, Store, directory, failed};
+use super::{Context, Listing, SingleEntry, Source, Store, base, directory, failed, single};
 use crate::chunks::{Check, Chunks, Format, Stream};
 use crate::error::Error;
 use crate::place::Placer;
@@ -48,6 +48,8 @@ pub struct Reader {
 /// A source that was opened.
 enum Opened {
     Directory(PathBuf),
+    Image(PathBuf),
+    Single(SingleEntry),
     Archive(tar::Input, ArchiveKind),
 }
 
@@ -82,13 +84,15 @@ pub fn list(
         listing.tree.begin_source(number)?;
         let store = match source {
             Opened::Directory(path) => directory::list(&path, context, &mut listing)?,
+            Opened::Image(path) => base::list(&path, context, &mut listing)?,
+            Opened::Single(entry) => single::put(&entry, context, &mut listing)?,
             Opened::Archive(input, kind) => {
                 archive(input, kind, context, &mut listing, placer.as_deref_mut())?
             }
         };
-        let is_directory = matches!(store, Store::Directory { .. });
+        let is_placed = matches!(store, Store::Placed { .. } | Store::Empty);
         listing.stores.push(store);
-        if let Some(placer) = placer.as_deref_mut().filter(|_| is_directory) {
+        if let Some(placer) = placer.as_deref_mut().filter(|_| !is_placed) {
             copy_files(&mut listing, placer, context.counter)?;
         }
     }
@@ -125,6 +129,8 @@ fn archive(
 fn open(input: Input, context: &Context<'_>, ahead: usize, places: bool) -> Result<Opened, Error> {
     let (file, path, kind) = match input {
         Input::Source(Source::Directory(path)) => return Ok(Opened::Directory(path)),
+        Input::Source(Source::Image(path)) => return Ok(Opened::Image(path)),
+        Input::Source(Source::Single(entry)) => return Ok(Opened::Single(entry)),
         Input::Source(Source::TarFile(path)) => (open_file(&path)?, path, ArchiveKind::Files),
         Input::Source(Source::Layer(path)) => (open_file(&path)?, path, ArchiveKind::Layer),
         Input::Source(Source::Stdin) => {
