@@ -66,8 +66,8 @@ struct Inherited {
     index: u64,
 }
 
-/// Chooses the image of `index`, which errors call `part`; without a `platform`, a single image is taken whatever it is for,
-/// and of several the one for this machine.
+/// Chooses the image of `index`, which errors call `part`. Without a `platform`, a single image is
+/// taken whatever it is for, and of several the one for this machine.
 ///
 /// # Errors
 /// [`Fault::NotFound`], [`Fault::Ambiguous`], [`Fault::NoPlatform`], with what there is;
