@@ -120,7 +120,10 @@ impl Connection {
             Ok(Err(_)) => Err(Fault::Registry {
                 why: format!("no answer within {} s", DOCUMENT_TIMEOUT.as_secs()),
             }),
-            Err(error) => Err(unusable(&error)),
+            // The task has panicked, as `oci-client` does for a token that no header can hold.
+            Err(_) => Err(Fault::Registry {
+                why: "the answer cannot be used, the request was given up".to_owned(),
+            }),
         }
     }
 

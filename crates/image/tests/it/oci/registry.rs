@@ -1,5 +1,6 @@
 //! Images pulled from a registry that the test starts, at a loopback address.
 
+use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -247,6 +248,69 @@ fn a_registry_that_wants_a_user_gets_one() {
     let (user, password) = ("user".to_owned(), "wrong".to_owned());
     let error = open_as(Some(Login { user, password })).unwrap_err();
     assert!(error.to_string().contains("log in first"), "{error}");
+}
+
+/// Answers requests by their paths, and returns the address.
+fn serve(answer: impl Fn(&str, &str) -> String + Send + 'static) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let own = address.clone();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().take(50).flatten() {
+            let mut lines = BufReader::new(&stream).lines().map_while(Result::ok);
+            let request = lines.next().unwrap_or_default();
+            lines.find(String::is_empty);
+            let path = request.split(' ').nth(1).unwrap_or_default();
+            _ = (&stream).write_all(answer(&own, path).as_bytes());
+        }
+    });
+    address
+}
+
+fn response(status: &str, header: &str, body: &str) -> String {
+    let len = body.len();
+    format!(
+        "HTTP/1.1 {status}\r\n{header}\r\nconnection: close\r\ncontent-length: {len}\r\n\r\n{body}"
+    )
+}
+
+#[track_caller]
+fn assert_refused(address: &str) {
+    let reference = format!("docker://{address}/app:1");
+    let error = open(&reference).unwrap_err().to_string();
+    assert!(error.starts_with(&reference), "{error}");
+}
+
+#[test]
+fn answers_of_a_hostile_registry_are_errors() {
+    let body = |body: &str| response("200 OK", "x: y", body);
+    let large = " ".repeat(5 << 20);
+    for answer in [
+        "no http".to_owned(),
+        body("[]"),
+        body(r#"{"schemaVersion": 2}"#),
+        body(&large),
+        response("200 OK", "docker-content-digest: sha256:00", "{}"),
+        response("404 Not Found", "x: y", "none"),
+        response("302 Found", "location: /v2/", ""),
+        "HTTP/1.1 200 OK\r\ncontent-length: 18446744073709551615\r\n\r\n{}".to_owned(),
+    ] {
+        assert_refused(&serve(move |_, _| answer.clone()));
+    }
+}
+
+#[test]
+fn tokens_of_a_hostile_registry_are_errors() {
+    for token in ["a\\nb", "\\u0000", ""] {
+        let address = serve(move |address, path| match path.starts_with("/token") {
+            true => response("200 OK", "x: y", &format!("{{\"token\": \"{token}\"}}")),
+            false => {
+                let realm = format!("www-authenticate: Bearer realm=\"http://{address}/token\"");
+                response("401 Unauthorized", &realm, "")
+            }
+        });
+        assert_refused(&address);
+    }
 }
 
 #[test]
