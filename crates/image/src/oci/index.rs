@@ -42,7 +42,7 @@ struct Candidate {
     index: u64,
 }
 
-/// The index with the number 0, and what is known of its descriptors.
+/// A walk over all indexes, and what it has found so far.
 struct Walk<'a, 'b> {
     documents: &'a Documents<'b>,
     select: &'a Select,
