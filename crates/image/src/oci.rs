@@ -21,6 +21,8 @@
 
 mod archive;
 mod blob;
+#[cfg(feature = "registry")]
+mod connection;
 mod digest;
 mod error;
 mod index;

@@ -28,7 +28,7 @@ pub(super) enum Place {
     #[cfg(feature = "registry")]
     Remote {
         /// The connection to it.
-        connection: Arc<super::registry::Connection>,
+        connection: Arc<super::connection::Connection>,
         /// The digest of the blob.
         digest: super::digest::Digest,
     },
@@ -104,7 +104,7 @@ enum Input {
     /// A file, and where the blob begins in it, in bytes.
     File(Arc<File>, u64),
     #[cfg(feature = "registry")]
-    Remote(super::registry::Download),
+    Remote(super::connection::Download),
 }
 
 impl BlobReader {

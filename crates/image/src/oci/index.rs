@@ -42,7 +42,7 @@ struct Candidate {
     index: u64,
 }
 
-/// The index with the number 0, and what is known of its descriptors.
+/// A walk over all indexes, and what it has found so far.
 struct Walk<'a, 'b> {
     documents: &'a Documents<'b>,
     select: &'a Select,
@@ -66,8 +66,8 @@ struct Inherited {
     index: u64,
 }
 
-/// Chooses the image of `index`, which errors call `part`; without a `platform`, a single image is taken whatever it is for,
-/// and of several the one for this machine.
+/// Chooses the image of `index`, which errors call `part`. Without a `platform`, a single image is
+/// taken whatever it is for, and of several the one for this machine.
 ///
 /// # Errors
 /// [`Fault::NotFound`], [`Fault::Ambiguous`], [`Fault::NoPlatform`], with what there is;

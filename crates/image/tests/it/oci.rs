@@ -17,6 +17,8 @@ use crate::container::{
 
 mod damage;
 mod mutations;
+#[cfg(feature = "registry")]
+mod registry;
 mod tools;
 
 /// A layer of one file, with this text.

@@ -9,6 +9,7 @@ use serde::Deserialize;
 
 use super::super::Login;
 use super::super::blob::Stored;
+use super::super::connection;
 use super::super::error::{Error, Fault, Part};
 use super::super::reference::Reference;
 use super::super::store::{DOCUMENT_MAX, parse};
@@ -44,7 +45,7 @@ impl Login {
 
 fn read(path: &Path, name: &str) -> Result<Option<Login>, Fault> {
     let part = Part::Config("of users".to_owned());
-    let name = super::parse(name)?;
+    let name = connection::parse(name)?;
     let Some(stored) = Stored::in_directory(&part, path.to_path_buf(), "the file")? else {
         return Ok(None);
     };

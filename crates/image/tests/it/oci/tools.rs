@@ -80,6 +80,35 @@ fn skopeo_copies_in_every_format_and_the_layers_stay_the_same() {
 }
 
 #[test]
+fn layouts_in_archives_of_tar_are_read_unless_a_layer_is_sparse() {
+    let dir = tempfile::tempdir().unwrap();
+    let tars = [Tar::default().file("zeroes", &[0; 1 << 20]).finish()];
+    let mut layout = Layout::default();
+    let image = layout.image("linux/amd64", &[(Pack::Plain, tars[0].clone())]);
+    layout.list(image);
+    layout.write(&dir.path().join("layout"));
+    run(
+        dir.path(),
+        &["tar", "-C", "layout", "-cf", "plain.tar", "."],
+    );
+    let root = dir.path().display();
+    assert_layers(&open(&format!("oci:{root}/plain.tar")).unwrap(), &tars);
+    let layer = format!("layout/blobs/sha256/{}", Digest::sha256_of(&tars[0]).hex());
+    run(dir.path(), &["fallocate", "--dig-holes", &layer]);
+    run(
+        dir.path(),
+        &["tar", "-C", "layout", "-Scf", "sparse.tar", "."],
+    );
+    let error = open(&format!("oci:{root}/sparse.tar")).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .ends_with("pack the archive without --sparse"),
+        "{error}"
+    );
+}
+
+#[test]
 fn layouts_of_umoci_are_read() {
     if !has_tool("umoci") {
         return;
