@@ -333,8 +333,7 @@ fn failure_of(image: &Path, error: &Error, bad_path: Exit) -> Failure {
     let failure = Failure::new(exit, error);
     match error {
         Error::ContainerImage { .. } => failure.hint(
-            "give the files of a container: `docker export CONTAINER | uext4 build - -o IMAGE`, or \
-             unpack the layers one after the other into a directory",
+            "put oci: or docker-archive: before its name: `uext4 build oci:DIRECTORY -o IMAGE`",
         ),
         Error::DoesNotFit { .. } => failure.hint("give a larger --size, or leave the size out"),
         _ => failure,

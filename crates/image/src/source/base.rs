@@ -142,7 +142,25 @@ impl Reader<'_> {
             FileType::Fifo => NewNode::Fifo,
             FileType::Socket => NewNode::Socket,
         };
-        let limits = &self.context.options.limits;
+        let entry = self.insert(parent, name, node, attributes)?;
+        let id = self.listing.tree.node_id(entry);
+        if is_shared {
+            self.nodes.insert(inode.ino, id);
+        }
+        if inode.file_type == FileType::Regular && inode.size > 0 {
+            self.inos.insert(id, inode.ino);
+        }
+        self.context.counter.entry();
+        Ok(entry)
+    }
+
+    fn insert(
+        &mut self,
+        parent: Option<EntryId>,
+        name: &[u8],
+        node: NewNode<'_>,
+        attributes: Attributes,
+    ) -> Result<EntryId, Error> {
         let bytes = match &node {
             NewNode::File {
                 data: FileData::Sparse(pieces),
@@ -151,21 +169,12 @@ impl Reader<'_> {
             NewNode::File { size, .. } => *size,
             _ => 0,
         };
+        let limits = &self.context.options.limits;
         self.listing.used.add(limits, bytes, &attributes.xattrs)?;
-        let tree = &mut self.listing.tree;
-        let entry = match parent {
-            Some(parent) => tree.insert_at(parent, name, node, attributes)?,
-            None => tree.insert(b".", node, attributes)?,
-        };
-        let id = tree.node_id(entry);
-        if is_shared {
-            self.nodes.insert(inode.ino, id);
+        match parent {
+            Some(parent) => self.listing.tree.insert_at(parent, name, node, attributes),
+            None => self.listing.tree.insert(b".", node, attributes),
         }
-        if bytes > 0 {
-            self.inos.insert(id, inode.ino);
-        }
-        self.context.counter.entry();
-        Ok(entry)
     }
 
     /// The parts of a file that hold data; where they are is where they are in the file.

@@ -5,6 +5,7 @@ mod building;
 mod container;
 mod failures;
 mod fixture;
+mod layers;
 mod oci;
 mod random;
 mod shapes;

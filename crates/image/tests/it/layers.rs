@@ -1,0 +1,295 @@
+//! Images of several sources: layers, archives, directories, other images and single entries.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+
+use uext4::{FollowLast, Image};
+use uext4_blockdev::{Access, FileDevice};
+use uext4_image::oci::{OpenOptions, Reference};
+use uext4_image::walk::{Order, Step, Walk};
+use uext4_image::{
+    BuildOptions, Builder, DeviceNumber, Error, Report, SingleEntry, SingleKind, Size, Source,
+};
+use uext4_testkit::assert_clean;
+
+use crate::building::Place;
+use crate::container::{Layout, Pack, Tar};
+
+/// Enough that nothing of it is inside an inode.
+fn large(byte: u8) -> Vec<u8> {
+    (0..70_000u32).map(|i| byte ^ (i / 64) as u8).collect()
+}
+
+const SECRET: &[u8] = b"a key that a layer above has removed";
+
+fn layers() -> Vec<Vec<u8>> {
+    let base = Tar::default()
+        .directory("etc")
+        .file("etc/secret", &SECRET.repeat(300))
+        .file("etc/kept", &large(1))
+        .file("etc/replaced", &large(2))
+        .file("bin/tool", &large(3));
+    let middle = Tar::default()
+        .file("etc/.wh.secret", b"")
+        .file("etc/replaced", &large(4))
+        .member(b'1', "bin/link", "bin/tool", b"");
+    let top = Tar::default()
+        .file("bin/tool", b"a new tool")
+        .file("var/.wh..wh..opq", b"")
+        .file("var/log/x", b"");
+    [base, middle, top].map(Tar::finish).to_vec()
+}
+
+fn options(size: Size) -> BuildOptions {
+    BuildOptions {
+        size,
+        ..BuildOptions::default()
+    }
+}
+
+/// Paths of the image with the contents of its files.
+fn contents(image: &Path) -> Vec<(String, Option<Vec<u8>>)> {
+    let device = FileDevice::open(image, Access::ReadOnly).unwrap();
+    let image = Image::open(std::sync::Arc::new(device), &Default::default()).unwrap();
+    let root = image.resolve("/", FollowLast::Yes).unwrap();
+    let mut walk = Walk::new(&image, root, Order::Nested);
+    let mut all = Vec::new();
+    while let Some(step) = walk.step() {
+        if let Step::Entry(entry) = step {
+            assert!(entry.problem.is_none(), "{:?}", entry.problem);
+            let inode = entry.inode.unwrap();
+            let path = walk.text_path().to_owned();
+            let bytes = (inode.file_type == uext4::FileType::Regular).then(|| {
+                let mut bytes = vec![0; inode.size as usize];
+                assert_eq!(image.read_at(&inode, 0, &mut bytes).unwrap(), bytes.len());
+                bytes
+            });
+            if path != "." && path != "lost+found" {
+                all.push((path, bytes));
+            }
+        }
+    }
+    all
+}
+
+fn merged() -> Vec<(String, Option<Vec<u8>>)> {
+    let file = |path: &str, bytes: Vec<u8>| (path.to_owned(), Some(bytes));
+    let dir = |path: &str| (path.to_owned(), None);
+    vec![
+        dir("bin"),
+        file("bin/link", large(3)),
+        file("bin/tool", b"a new tool".to_vec()),
+        dir("etc"),
+        file("etc/kept", large(1)),
+        file("etc/replaced", large(4)),
+        dir("var"),
+        dir("var/log"),
+        file("var/log/x", Vec::new()),
+    ]
+}
+
+fn container(place: &Place, reference: &str, options: BuildOptions) -> Result<Report, Error> {
+    let reference = Reference::parse(reference.as_ref()).unwrap().unwrap();
+    let mut builder = Builder::new(options);
+    builder.container(&reference, &OpenOptions::default())?;
+    builder.build(&place.image(), &())
+}
+
+#[test]
+fn the_layers_of_a_container_image_become_one_tree_and_nothing_of_what_is_hidden_remains() {
+    for size in [
+        Size::Auto,
+        Size::Min,
+        Size::Exact(64 << 20),
+        Size::Free(1 << 20),
+    ] {
+        let place = Place::new();
+        let layout = place.path().join("layout");
+        Layout::of(&layers()).write(&layout);
+        let reference = format!("oci:{}", layout.display());
+        container(&place, &reference, options(size)).unwrap();
+        assert_clean(&place.image());
+        assert_eq!(contents(&place.image()), merged(), "{size:?}");
+        let image = fs::read(place.image()).unwrap();
+        let found = image.windows(SECRET.len()).any(|bytes| bytes == SECRET);
+        assert!(
+            !found,
+            "{size:?}: contents of a removed file are in the image"
+        );
+    }
+}
+
+#[test]
+fn layers_give_the_same_bytes_however_they_are_packed() {
+    let mut images = Vec::new();
+    for pack in [Pack::Plain, Pack::Gzip, Pack::Zstd] {
+        for size in [Size::Auto, Size::Min] {
+            let place = Place::new();
+            let layout_dir = place.path().join("layout");
+            let mut layout = Layout::default();
+            let packed: Vec<_> = layers().into_iter().map(|tar| (pack, tar)).collect();
+            let image = layout.image("linux/amd64", &packed);
+            layout.list(image);
+            layout.write(&layout_dir);
+            let reference = format!("oci:{}", layout_dir.display());
+            container(&place, &reference, options(size)).unwrap();
+            images.push((size, fs::read(place.image()).unwrap()));
+        }
+    }
+    for (size, image) in &images {
+        let same = images.iter().filter(|(other, _)| other == size);
+        assert!(
+            same.into_iter().all(|(_, other)| other == image),
+            "{size:?}"
+        );
+    }
+}
+
+#[test]
+fn a_layer_that_is_not_what_its_digest_says_leaves_no_image() {
+    let place = Place::new();
+    let dir = place.path().join("layout");
+    let mut layout = Layout::default();
+    let plain: Vec<_> = layers().into_iter().map(|tar| (Pack::Plain, tar)).collect();
+    let image = layout.image("linux/amd64", &plain);
+    layout.list(image);
+    layout.write(&dir);
+    let blobs = dir.join("blobs/sha256");
+    let largest = fs::read_dir(&blobs).unwrap().map(|blob| blob.unwrap());
+    let largest = largest
+        .max_by_key(|blob| blob.metadata().unwrap().len())
+        .unwrap();
+    let mut bytes = fs::read(largest.path()).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(largest.path(), bytes).unwrap();
+    let reference = format!("oci:{}", dir.display());
+    for size in [Size::Auto, Size::Min] {
+        let error = container(&place, &reference, options(size)).unwrap_err();
+        assert!(matches!(error, Error::Container(_)), "{error}");
+        assert!(error.to_string().contains("layer 1"), "{error}");
+        assert!(!place.image().exists());
+    }
+}
+
+#[test]
+fn an_archive_gives_the_same_bytes_from_a_file_a_pipe_and_compressed() {
+    let place = Place::new();
+    let tar = layers().remove(0);
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    gzip.write_all(&tar).unwrap();
+    let forms = [
+        tar.clone(),
+        gzip.finish().unwrap(),
+        zstd::encode_all(&tar[..], 3).unwrap(),
+    ];
+    for size in [Size::Auto, Size::Min] {
+        let mut images = Vec::new();
+        for bytes in &forms {
+            let path = place.path().join("a.tar");
+            fs::write(&path, bytes).unwrap();
+            let mut builder = Builder::new(options(size));
+            builder.source(Source::TarFile(path));
+            builder.build(&place.image(), &()).unwrap();
+            images.push(fs::read(place.image()).unwrap());
+            let mut builder = Builder::new(options(size));
+            builder.archive("in memory", std::io::Cursor::new(bytes.clone()));
+            builder.build(&place.image(), &()).unwrap();
+            images.push(fs::read(place.image()).unwrap());
+        }
+        assert!(images.windows(2).all(|pair| pair[0] == pair[1]), "{size:?}");
+    }
+}
+
+#[test]
+fn an_image_is_the_base_of_another() {
+    let place = Place::populated();
+    let base = place.path().join("base.img");
+    let mut builder = Builder::new(BuildOptions::default());
+    builder.source(Source::Directory(place.tree()));
+    builder.build(&base, &()).unwrap();
+    for size in [Size::Auto, Size::Min] {
+        let mut builder = Builder::new(options(size));
+        builder.source(Source::Image(base.clone()));
+        builder.archive("above", std::io::Cursor::new(layers().remove(0)));
+        builder.build(&place.image(), &()).unwrap();
+        assert_clean(&place.image());
+        let mut want = contents(&base);
+        for (path, bytes) in contents(&place.image()) {
+            if path.starts_with("etc") || path.starts_with("bin") {
+                continue;
+            }
+            let at = want.iter().position(|(other, _)| *other == path).unwrap();
+            assert_eq!(want.remove(at).1, bytes, "{path}");
+        }
+        assert!(want.is_empty(), "{want:?}");
+    }
+}
+
+#[test]
+fn single_entries_are_made_and_removed() {
+    let place = Place::new();
+    let source = place.path().join("source");
+    fs::write(&source, large(9)).unwrap();
+    let single = |path: &str, kind| {
+        Source::Single(SingleEntry {
+            path: path.into(),
+            kind,
+            mode: None,
+            uid: 7,
+            gid: 8,
+        })
+    };
+    let number = DeviceNumber { major: 1, minor: 3 };
+    for size in [Size::Auto, Size::Min] {
+        let mut builder = Builder::new(options(size));
+        builder.archive("below", std::io::Cursor::new(layers().remove(0)));
+        builder
+            .source(single("etc", SingleKind::Removed))
+            .source(single("etc/new", SingleKind::Directory))
+            .source(single("etc/new/file", SingleKind::File(source.clone())))
+            .source(single("etc/link", SingleKind::Symlink(b"new".to_vec())))
+            .source(single("dev/null", SingleKind::CharDevice(number)));
+        builder.build(&place.image(), &()).unwrap();
+        assert_clean(&place.image());
+        let all = contents(&place.image());
+        let paths: Vec<&str> = all.iter().map(|(path, _)| path.as_str()).collect();
+        let want = [
+            "bin",
+            "bin/tool",
+            "dev",
+            "dev/null",
+            "etc",
+            "etc/link",
+            "etc/new",
+            "etc/new/file",
+        ];
+        assert_eq!(paths, want);
+        assert_eq!(all[7].1.as_deref(), Some(&large(9)[..]));
+    }
+}
+
+#[test]
+fn a_directory_file_is_read_where_it_came_from_when_its_name_is_gone() {
+    let place = Place::new();
+    fs::create_dir(place.tree().join("d")).unwrap();
+    fs::write(place.tree().join("d/f"), large(5)).unwrap();
+    let above = [
+        Tar::default().member(b'1', "link", "d/f", b"").finish(),
+        Tar::default().file(".wh.d", b"").finish(),
+    ];
+    for size in [Size::Auto, Size::Min] {
+        let mut builder = Builder::new(options(size));
+        builder.source(Source::Directory(place.tree()));
+        for layer in above.clone() {
+            builder.layer("above", std::io::Cursor::new(layer));
+        }
+        builder.build(&place.image(), &()).unwrap();
+        assert_clean(&place.image());
+        assert_eq!(
+            contents(&place.image()),
+            [("link".to_owned(), Some(large(5)))]
+        );
+    }
+}
