@@ -30,6 +30,11 @@ fn readers_agree() {
     for case in &cases {
         fs::write(dir.path().join(format!("{}.tar", case.number)), &case.bytes).unwrap();
     }
+    if let Ok(to) = std::env::var("TAR_DUMP") {
+        for case in &cases {
+            fs::write(format!("{to}/{}.tar", case.number), &case.bytes).unwrap();
+        }
+    }
     let python = readers::python(dir.path(), count);
     let go = readers::go(dir.path(), count);
     let (gnu, bsd) = (readers::can_extract("tar"), readers::can_extract("bsdtar"));

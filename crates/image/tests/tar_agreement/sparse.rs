@@ -21,14 +21,22 @@ fn map(generator: &mut Generator) -> Map {
     let most = if generator.one_in(6) { 60 } else { 5 };
     for number in 0..generator.random.below(most) {
         let offset = end + generator.pick(&[0, 1, 512, 4096, 10_000]);
-        let len = generator.pick(&[0, 1, 512, 700]);
+        let len = match generator.one_in(30) {
+            true => generator.pick(&[1, 700]),
+            false => generator.pick(&[0, 512, 1024]),
+        };
         pieces.push((offset, len));
         stored.resize(stored.len() + len as usize, b'A' + (number % 26) as u8);
         end = offset + len;
     }
+    if generator.one_in(2) {
+        pieces.push((end, 77));
+        stored.resize(stored.len() + 77, b'z');
+        end += 77;
+    }
     let size = end + generator.pick(&[0, 0, 1, 5000]);
     // GNU tar ends a map with a piece of no length if the file ends in a hole.
-    if generator.one_in(2) {
+    if !generator.one_in(12) {
         pieces.push((size, 0));
     }
     if generator.one_in(12) && !pieces.is_empty() {
