@@ -136,10 +136,11 @@ impl Lister<'_> {
                     continue;
                 }
                 _ => {
+                    let pax = before.pax(&self.global);
                     return Ok(Some(Member {
                         at,
                         block,
-                        pax: before.pax(&self.global),
+                        pax: pax.map_err(|why| self.input.damage(at, why))?,
                         long_name: before.long_name,
                         long_link: before.long_link,
                     }));
@@ -335,7 +336,7 @@ impl Lister<'_> {
     fn kind(&mut self, header: &Header<'_>, path: &[u8], at: u64) -> Result<Kind, Error> {
         Ok(match header.kind() {
             // Before POSIX a directory was a file whose name ended in a slash.
-            0 | b'0' | b'7' if path.ends_with(b"/") => Kind::Directory,
+            0 | b'0' | b'7' | b'S' if path.ends_with(b"/") => Kind::Directory,
             0 | b'0' | b'7' | b'S' => Kind::File,
             b'1' => Kind::HardLink,
             b'2' => Kind::Symlink,
@@ -345,6 +346,10 @@ impl Lister<'_> {
             b'6' => Kind::Fifo,
             kind @ b'M' => {
                 let why = "archives of several volumes are not supported";
+                return Err(self.input.damage(at, TarDamage::Kind { kind, why }));
+            }
+            kind if path.ends_with(b"/") => {
+                let why = "unknown, of a name that ends in a slash";
                 return Err(self.input.damage(at, TarDamage::Kind { kind, why }));
             }
             kind => {
@@ -366,15 +371,16 @@ impl Lister<'_> {
     ) -> Result<u64, Error> {
         let bad = |why| TarDamage::Field { field: "size", why };
         let recorded = member.pax.size;
-        let size = match recorded {
-            Some(size) => Ok(size),
-            None => header.size(),
-        };
+        let size = header.size();
         let size = size.map_err(|why| self.input.damage(member.at, why))?;
+        let size = recorded.unwrap_or(size);
         let stored = match kind {
             Kind::File => Ok(size),
             Kind::Directory if header.kind() == b'D' => Ok(size),
-            Kind::Directory if header.kind() != b'5' && member.pax.sparse != Sparse::default() => {
+            Kind::Directory
+                if header.kind() == b'S'
+                    || header.kind() != b'5' && member.pax.sparse != Sparse::default() =>
+            {
                 Err(bad("of a sparse file whose name ends in a slash"))
             }
             Kind::Directory if header.kind() != b'5' && size > 0 => {
@@ -440,8 +446,9 @@ impl Lister<'_> {
         path: &[u8],
     ) -> Result<Attributes, TarDamage> {
         let pax = &mut member.pax;
-        let uid = pax.uid.map_or_else(|| header.uid(), Ok)?;
-        let gid = pax.gid.map_or_else(|| header.gid(), Ok)?;
+        // A number that a record overrides is still one that can be read: GNU tar fails otherwise.
+        let (uid, gid, sec) = (header.uid()?, header.gid()?, header.mtime()?);
+        let (uid, gid) = (pax.uid.unwrap_or(uid), pax.gid.unwrap_or(gid));
         let (uname, gname) = header.owner_names();
         let stored = Owner {
             uid,
@@ -450,13 +457,7 @@ impl Lister<'_> {
             gname: pax.group.as_deref().unwrap_or(gname),
         };
         let (uid, gid) = owner(self.context.options, &self.ids, &stored);
-        let mtime = match pax.mtime {
-            Some(time) => time,
-            None => Timestamp {
-                sec: header.mtime()?,
-                nsec: 0,
-            },
-        };
+        let mtime = pax.mtime.unwrap_or(Timestamp { sec, nsec: 0 });
         let mut mode = match kind {
             // No system lets a link have another one, whatever a writer has put there.
             Kind::Symlink => 0o777,

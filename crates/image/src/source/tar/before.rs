@@ -52,9 +52,27 @@ impl Before {
 
     /// All records that hold for the member: its own override the global ones, also those of a
     /// global header that stands between them and the member.
-    pub fn pax(&mut self, global: &Pax) -> Pax {
+    ///
+    /// # Errors
+    /// [`TarDamage::Pax`] if a record and a header of GNU tar give two names or two targets: GNU
+    /// tar takes that of the record, Go that of the header, bsdtar and Python the last or the first.
+    pub fn pax(&mut self, global: &Pax) -> Result<Pax, TarDamage> {
         let own = self.own.take();
-        own.map_or_else(|| global.clone(), |(_, pax)| pax)
+        let pax = own.map_or_else(|| global.clone(), |(_, pax)| pax);
+        let name = pax.sparse.name.as_ref().or(pax.path.as_ref());
+        for (key, record, header) in [
+            ("path", name, &self.long_name),
+            ("linkpath", pax.link_path.as_ref(), &self.long_link),
+        ] {
+            let (key, why) = (key.to_owned(), "a header of GNU tar says something else");
+            if record
+                .zip(header.as_ref())
+                .is_some_and(|(one, other)| one != other)
+            {
+                return Err(TarDamage::Pax { key, why });
+            }
+        }
+        Ok(pax)
     }
 }
 
@@ -69,8 +87,8 @@ fn read_global(global: &mut Pax, records: &[u8]) -> Result<(), TarDamage> {
     if *global != last {
         return bad("it leaves out what an earlier one says");
     }
-    if last.names_or_sparse() {
-        return bad("it gives every member the same name or the same holes");
+    if last.is_of_one_member() {
+        return bad("it gives every member the same name, size or holes");
     }
     if repeats_a_key(records)? {
         return bad("it says something twice");

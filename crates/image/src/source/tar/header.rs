@@ -98,7 +98,7 @@ impl<'a> Header<'a> {
 
     /// Permission bits; the type bits some writers add are dropped.
     pub fn mode(&self) -> Result<u16, TarDamage> {
-        Ok((limited(&self.0[MODE], "mode", u32::MAX.into())? & 0o7777) as u16)
+        Ok((number(&self.0[MODE], "mode")? & 0o7777) as u16)
     }
 
     /// Owner.

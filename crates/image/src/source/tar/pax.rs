@@ -67,9 +67,10 @@ impl Pax {
         Ok(())
     }
 
-    /// True if there is something that can hold for one member only.
-    pub fn names_or_sparse(&self) -> bool {
-        self.path.is_some() || self.link_path.is_some() || self.sparse != Sparse::default()
+    /// True if it says something that can hold for one member only.
+    pub fn is_of_one_member(&self) -> bool {
+        let names = self.path.is_some() || self.link_path.is_some();
+        names || self.size.is_some() || self.sparse != Sparse::default()
     }
 
     /// Bytes that a copy of all this takes, roughly.
@@ -137,7 +138,7 @@ impl Sparse {
     fn set(&mut self, key: &[u8], value: &[u8]) -> Result<(), &'static str> {
         match key {
             b"major" => self.major = number(value)?,
-            b"name" => self.name = name(value)?,
+            b"name" => self.name = Some(some_name(value)?),
             b"realsize" | b"size" => self.real_size = Some(number(value)?),
             b"map" => {
                 let numbers = value.split(|&b| b == b',').filter(|n| !n.is_empty());

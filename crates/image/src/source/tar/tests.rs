@@ -1,5 +1,6 @@
 //! Archives made by hand, damaged ones, and noise.
 
+mod differing;
 mod writers;
 
 use std::collections::BTreeMap;
