@@ -64,8 +64,8 @@ impl Header {
             }
             Number::Raw(bytes) => self.put(field, bytes),
             Number::Base256(value) => {
-                let bytes = value.to_be_bytes();
-                let mut text = bytes[bytes.len() - field.len()..].to_vec();
+                let byte = |at: usize| (value >> (8 * at)) as u8;
+                let mut text: Vec<u8> = (0..field.len()).rev().map(byte).collect();
                 text[0] |= 0x80;
                 self.put(field, &text);
             }

@@ -149,7 +149,7 @@ impl Generator {
                     b"12 34",
                     b"12x4",
                     b"0x1f",
-                    b"\0123",
+                    b"\x00123",
                 ];
                 Number::Raw(self.pick(&odd))
             }
@@ -286,7 +286,7 @@ impl Generator {
                     "size",
                     self.pick(&[&b"0"[..], b"", b"11", b"512", b"-1"]).to_vec(),
                 ),
-                9 => ("uname", b"nobody".to_vec()),
+                9 => ("uname", b"daemon".to_vec()),
                 10 => ("comment", b"a=b\nc".to_vec()),
                 11 => ("VENDOR.unknown", b"\0\xFF".to_vec()),
                 12 => ("SCHILY.xattr.user.x", b"v".to_vec()),

@@ -32,8 +32,6 @@ pub enum Reader {
 }
 
 impl Reader {
-    pub const ALL: [Self; 4] = [Self::Gnu, Self::Bsd, Self::Python, Self::Go];
-
     pub fn name(self) -> &'static str {
         match self {
             Self::Gnu => "GNU tar",
@@ -239,7 +237,7 @@ pub fn python(dir: &Path, count: usize) -> Option<Vec<Outcome>> {
     has_tool("python3").then(|| {
         let script = dir.join("reader.py");
         fs::write(&script, include_str!("reader.py")).unwrap();
-        told(Command::new("python3").arg(script), dir, count)
+        outcomes(Command::new("python3").arg(script), dir, count)
     })
 }
 
@@ -256,11 +254,11 @@ pub fn go(dir: &Path, count: usize) -> Option<Vec<Outcome>> {
         let output = compiler.output().unwrap();
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{errors}");
-        told(&mut Command::new(program), dir, count)
+        outcomes(&mut Command::new(program), dir, count)
     })
 }
 
-fn told(program: &mut Command, dir: &Path, count: usize) -> Vec<Outcome> {
+fn outcomes(program: &mut Command, dir: &Path, count: usize) -> Vec<Outcome> {
     let output = program.arg(dir).arg(count.to_string()).output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{program:?}: {errors}");
@@ -277,7 +275,7 @@ fn members<'a>(lines: impl Iterator<Item = &'a str>) -> Outcome {
         let (word, rest) = line.split_once(' ').unwrap();
         match word {
             "refused" => return Outcome::Refused(rest.to_owned()),
-            "skipped" => return Outcome::Skipped(rest.to_owned()),
+            "skipped" => return Outcome::Skipped,
             _ => {}
         }
         if let Err(why) = member(&mut extraction, rest) {

@@ -1,4 +1,5 @@
-//! What headers before a member say of it: extended headers (x, g) and long names of GNU tar (L, K).
+//! What headers before a member say of it: extended headers (x, g), and long names of GNU tar (L,
+//! K).
 
 use super::header::text;
 use super::pax::{Pax, repeats_a_key};
@@ -55,7 +56,7 @@ impl Before {
     ///
     /// # Errors
     /// [`TarDamage::Pax`] if a record and a header of GNU tar give two names or two targets: GNU
-    /// tar takes that of the record, Go that of the header, bsdtar and Python the last or the first.
+    /// tar takes that of the record, Go that of the header, bsdtar and Python go by the order.
     pub fn pax(&mut self, global: &Pax) -> Result<Pax, TarDamage> {
         let own = self.own.take();
         let pax = own.map_or_else(|| global.clone(), |(_, pax)| pax);
