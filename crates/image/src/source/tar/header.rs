@@ -37,10 +37,11 @@ impl<'a> Header<'a> {
     /// # Errors
     /// [`TarDamage::Checksum`] if it is none.
     pub fn parse(block: &'a [u8; BLOCK]) -> Result<Self, TarDamage> {
-        let sum = |bytes: &[u8]| bytes.iter().map(|&b| u64::from(b)).sum::<u64>();
+        // In 32 bits, which compilers add up many at a time: a block has no more than 2¹⁷.
+        let sum = |bytes: &[u8]| bytes.iter().map(|&b| u32::from(b)).sum::<u32>();
         // The field itself counts as spaces.
-        let spaces = CHKSUM.len() as u64 * u64::from(b' ');
-        let unsigned = sum(block) - sum(&block[CHKSUM]) + spaces;
+        let spaces = CHKSUM.len() as u32 * u32::from(b' ');
+        let unsigned = u64::from(sum(block) - sum(&block[CHKSUM]) + spaces);
         let stored = number(&block[CHKSUM], "checksum")?;
         if stored == i128::from(unsigned) {
             return Ok(Self(block));
@@ -196,10 +197,11 @@ fn number(bytes: &[u8], name: &'static str) -> Result<i128, TarDamage> {
         return Ok(rest.fold(first, |value, &b| value << 8 | i128::from(b)));
     }
     let digits = text(bytes.strip_prefix(b"\0").unwrap_or(bytes)).trim_ascii();
-    digits.iter().try_fold(0i128, |value, &b| match b {
-        b'0'..=b'7' => Ok(value << 3 | i128::from(b - b'0')),
+    let value = digits.iter().try_fold(0u64, |value, &b| match b {
+        b'0'..=b'7' => Ok(value << 3 | u64::from(b - b'0')),
         _ => Err(field(name, "not an octal number")),
-    })
+    });
+    value.map(i128::from)
 }
 
 #[cfg(test)]
