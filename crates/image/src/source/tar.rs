@@ -8,6 +8,7 @@
 //! extract it as root with `--numeric-owner --same-permissions --xattrs --acls`. Left out: archives
 //! of several volumes, and what only tar itself knows (labels, lists of deleted files).
 
+mod before;
 mod header;
 mod input;
 mod members;
@@ -32,14 +33,13 @@ use crate::error::{Error, TarDamage};
 use crate::ids::HostIds;
 use crate::path;
 use crate::tree::{Attributes, DataRange, FileData, NewNode, Xattr};
+use before::Before;
 use header::{BLOCK, Header};
 pub use input::Input;
-use pax::Pax;
+use pax::{Pax, Sparse};
 
 /// Longest run of extended records, in bytes.
 const RECORDS_MAX: u64 = 8 << 20;
-/// Most bytes of what global records say: every member to come carries it.
-const GLOBAL_MAX: u64 = 16 << 10;
 /// Longest name in a GNU long-name member, in bytes.
 const LONG_NAME_MAX: u64 = 64 << 10;
 /// Most bytes of zeroes that are an archive without members: archivers fill up their last record.
@@ -123,7 +123,7 @@ enum Kind {
 
 impl Lister<'_> {
     fn next_member(&mut self) -> Result<Option<Member>, Error> {
-        let (mut pax, mut long_name, mut long_link) = (None, None, None);
+        let mut before = Before::default();
         loop {
             let at = self.input.position();
             let Some(block) = self.header_block()? else {
@@ -134,48 +134,31 @@ impl Lister<'_> {
                 Err(_) if at == 0 => return Err(self.not_tar(&block)),
                 Err(why) => return Err(self.input.damage(at, why)),
             };
-            match header.kind() {
-                kind @ (b'x' | b'X' | b'g') => {
-                    let records = self.body(&header, "extended header", RECORDS_MAX)?;
-                    let read = match kind {
-                        b'g' => self.read_global(&records),
-                        _ => pax
-                            .get_or_insert_with(|| self.global.clone())
-                            .read(&records),
-                    };
-                    read.map_err(|why| self.input.damage(at, why))?;
-                }
-                b'L' => {
-                    let name = self.body(&header, "long name", LONG_NAME_MAX)?;
-                    long_name = Some(header::text(&name).to_vec());
-                }
-                b'K' => {
-                    let name = self.body(&header, "long link", LONG_NAME_MAX)?;
-                    long_link = Some(header::text(&name).to_vec());
-                }
+            let (what, limit) = match header.kind() {
+                b'x' | b'X' | b'g' => ("extended header", RECORDS_MAX),
+                b'L' => ("long name", LONG_NAME_MAX),
+                b'K' => ("long link", LONG_NAME_MAX),
                 b'V' => {
                     let size = header.size().map_err(|why| self.input.damage(at, why))?;
                     self.input.skip(size, "volume label")?;
+                    // What stands before a label is about the label.
+                    before = Before::default();
+                    continue;
                 }
                 _ => {
+                    let pax = before.pax(&self.global);
                     return Ok(Some(Member {
                         at,
                         block,
-                        pax: pax.unwrap_or_else(|| self.global.clone()),
-                        long_name,
-                        long_link,
+                        pax: pax.map_err(|why| self.input.damage(at, why))?,
+                        long_name: before.long_name,
+                        long_link: before.long_link,
                     }));
                 }
-            }
-        }
-    }
-
-    fn read_global(&mut self, records: &[u8]) -> Result<(), TarDamage> {
-        self.global.read(records)?;
-        let (what, size, limit) = ("global records", self.global.len(), GLOBAL_MAX);
-        match size > limit {
-            true => Err(TarDamage::TooLarge { what, size, limit }),
-            false => Ok(()),
+            };
+            let body = self.body(&header, what, limit)?;
+            let taken = before.take(header.kind(), body, &mut self.global);
+            taken.map_err(|why| self.input.damage(at, why))?;
         }
     }
 
@@ -350,7 +333,7 @@ impl Lister<'_> {
     fn kind(&mut self, header: &Header<'_>, path: &[u8], at: u64) -> Result<Kind, Error> {
         Ok(match header.kind() {
             // Before POSIX a directory was a file whose name ended in a slash.
-            0 | b'0' if path.ends_with(b"/") => Kind::Directory,
+            0 | b'0' | b'7' | b'S' if path.ends_with(b"/") => Kind::Directory,
             0 | b'0' | b'7' | b'S' => Kind::File,
             b'1' => Kind::HardLink,
             b'2' => Kind::Symlink,
@@ -362,6 +345,10 @@ impl Lister<'_> {
                 let why = "archives of several volumes are not supported";
                 return Err(self.input.damage(at, TarDamage::Kind { kind, why }));
             }
+            kind if path.ends_with(b"/") => {
+                let why = "unknown, of a name that ends in a slash";
+                return Err(self.input.damage(at, TarDamage::Kind { kind, why }));
+            }
             kind => {
                 let kind = char::from(kind);
                 let what = format!("unknown member type {kind:?}, taken as a file");
@@ -371,30 +358,44 @@ impl Lister<'_> {
         })
     }
 
-    /// Bytes of contents that follow the header. Some writers give sizes to what has none.
+    /// Bytes of contents that follow the header. Some writers give sizes to what has none. Refused
+    /// is what some readers skip as contents, and others read as headers.
     fn stored_size(
         &mut self,
         member: &Member,
         header: &Header<'_>,
         kind: Kind,
     ) -> Result<u64, Error> {
-        let size = match member.pax.size {
-            Some(size) => size,
-            None => header
-                .size()
-                .map_err(|why| self.input.damage(member.at, why))?,
-        };
-        Ok(match kind {
-            Kind::File => size,
-            Kind::Directory if header.kind() == b'D' => size,
+        let bad = |why| TarDamage::Field { field: "size", why };
+        let recorded = member.pax.size;
+        let size = header.size();
+        let size = size.map_err(|why| self.input.damage(member.at, why))?;
+        let size = recorded.unwrap_or(size);
+        let stored = match kind {
+            Kind::File => Ok(size),
+            Kind::Directory if header.kind() == b'D' => Ok(size),
+            Kind::Directory
+                if header.kind() == b'S'
+                    || header.kind() != b'5' && member.pax.sparse != Sparse::default() =>
+            {
+                Err(bad("of a sparse file whose name ends in a slash"))
+            }
+            Kind::Directory if header.kind() != b'5' && size > 0 => {
+                Err(bad("of a file whose name ends in a slash, not zero"))
+            }
             // POSIX lets a hard link repeat the contents, but many writers only repeat the size:
             // then what follows is the next header, or the end.
             Kind::HardLink if size > 0 && !header.is_gnu() => match self.input.peek_block()? {
-                Some(next) if next != [0; BLOCK] && Header::parse(&next).is_err() => size,
-                _ => 0,
+                Some(next) if next != [0; BLOCK] && Header::parse(&next).is_err() => Ok(size),
+                _ if recorded.is_some() => Err(bad("of a hard link, in a record, not zero")),
+                _ => Ok(0),
             },
-            _ => 0,
-        })
+            _ if recorded.is_some_and(|size| size > 0) => {
+                Err(bad("of what has no contents, in a record, not zero"))
+            }
+            _ => Ok(0),
+        };
+        stored.map_err(|why| self.input.damage(member.at, why))
     }
 
     /// Goes past the contents of a file, reporting its size and where they are.
@@ -444,8 +445,9 @@ impl Lister<'_> {
         path: &[u8],
     ) -> Result<Attributes, TarDamage> {
         let pax = &mut member.pax;
-        let uid = pax.uid.map_or_else(|| header.uid(), Ok)?;
-        let gid = pax.gid.map_or_else(|| header.gid(), Ok)?;
+        // A number that a record overrides is still one that can be read: GNU tar fails otherwise.
+        let (uid, gid, sec) = (header.uid()?, header.gid()?, header.mtime()?);
+        let (uid, gid) = (pax.uid.unwrap_or(uid), pax.gid.unwrap_or(gid));
         let (uname, gname) = header.owner_names();
         let stored = Owner {
             uid,
@@ -454,13 +456,7 @@ impl Lister<'_> {
             gname: pax.group.as_deref().unwrap_or(gname),
         };
         let (uid, gid) = owner(self.context.options, &self.ids, &stored);
-        let mtime = match pax.mtime {
-            Some(time) => time,
-            None => Timestamp {
-                sec: header.mtime()?,
-                nsec: 0,
-            },
-        };
+        let mtime = pax.mtime.unwrap_or(Timestamp { sec, nsec: 0 });
         let mut mode = match kind {
             // No system lets a link have another one, whatever a writer has put there.
             Kind::Symlink => 0o777,

@@ -23,6 +23,10 @@ const GNU_REAL_SIZE: Range<usize> = 483..495;
 const EXT_SPARSE: Range<usize> = 0..504;
 const EXT_IS_EXTENDED: usize = 504;
 
+/// Largest number of an owner or a group. The one above it means "none" to system calls: GNU tar
+/// leaves the owner alone.
+pub const ID_MAX: u32 = u32::MAX - 1;
+
 /// A header whose checksum has been tested.
 #[derive(Clone, Copy)]
 pub struct Header<'a>(&'a [u8; BLOCK]);
@@ -33,10 +37,11 @@ impl<'a> Header<'a> {
     /// # Errors
     /// [`TarDamage::Checksum`] if it is none.
     pub fn parse(block: &'a [u8; BLOCK]) -> Result<Self, TarDamage> {
-        let sum = |bytes: &[u8]| bytes.iter().map(|&b| u64::from(b)).sum::<u64>();
+        // In 32 bits, which compilers add up many at a time: a block has no more than 2¹⁷.
+        let sum = |bytes: &[u8]| bytes.iter().map(|&b| u32::from(b)).sum::<u32>();
         // The field itself counts as spaces.
-        let spaces = CHKSUM.len() as u64 * u64::from(b' ');
-        let unsigned = sum(block) - sum(&block[CHKSUM]) + spaces;
+        let spaces = CHKSUM.len() as u32 * u32::from(b' ');
+        let unsigned = u64::from(sum(block) - sum(&block[CHKSUM]) + spaces);
         let stored = number(&block[CHKSUM], "checksum")?;
         if stored == i128::from(unsigned) {
             return Ok(Self(block));
@@ -99,12 +104,12 @@ impl<'a> Header<'a> {
 
     /// Owner.
     pub fn uid(&self) -> Result<u32, TarDamage> {
-        limited(&self.0[UID], "uid", u32::MAX.into()).map(|n| n as u32)
+        limited(&self.0[UID], "uid", ID_MAX.into()).map(|n| n as u32)
     }
 
     /// Group.
     pub fn gid(&self) -> Result<u32, TarDamage> {
-        limited(&self.0[GID], "gid", u32::MAX.into()).map(|n| n as u32)
+        limited(&self.0[GID], "gid", ID_MAX.into()).map(|n| n as u32)
     }
 
     /// Length of what follows, in bytes, at most 2⁶³ - 1.
@@ -117,8 +122,11 @@ impl<'a> Header<'a> {
         i64::try_from(number(&self.0[MTIME], "mtime")?).map_err(|_| field("mtime", OUT_OF_RANGE))
     }
 
-    /// The number of a device.
+    /// The number of a device; 0, 0 in v7 headers, which have no field for it.
     pub fn device(&self) -> Result<DeviceNumber, TarDamage> {
+        if !self.0[MAGIC].starts_with(b"ustar") {
+            return Ok(DeviceNumber { major: 0, minor: 0 });
+        }
         Ok(DeviceNumber {
             major: limited(&self.0[DEVMAJOR], "devmajor", 0xFFF)? as u32,
             minor: limited(&self.0[DEVMINOR], "devminor", 0xF_FFFF)? as u32,
@@ -179,7 +187,8 @@ fn limited(bytes: &[u8], name: &'static str, max: u64) -> Result<u64, TarDamage>
 }
 
 /// A number: octal digits among spaces and zero bytes, or, with the top bit of the first byte set,
-/// big-endian two's complement in the rest (GNU). No field is longer than 12 bytes.
+/// big-endian two's complement in the rest (GNU). No field is longer than 12 bytes. One leading
+/// zero byte is skipped, as GNU tar does: an old writer let the field before overflow into it.
 fn number(bytes: &[u8], name: &'static str) -> Result<i128, TarDamage> {
     if bytes[0] & 0x80 != 0 {
         // 0x80 leads a positive number, 0xFF a negative one; bit 6 is the sign.
@@ -187,11 +196,12 @@ fn number(bytes: &[u8], name: &'static str) -> Result<i128, TarDamage> {
         let rest = bytes[1..].iter();
         return Ok(rest.fold(first, |value, &b| value << 8 | i128::from(b)));
     }
-    let digits = text(bytes).trim_ascii();
-    digits.iter().try_fold(0i128, |value, &b| match b {
-        b'0'..=b'7' => Ok(value << 3 | i128::from(b - b'0')),
+    let digits = text(bytes.strip_prefix(b"\0").unwrap_or(bytes)).trim_ascii();
+    let value = digits.iter().try_fold(0u64, |value, &b| match b {
+        b'0'..=b'7' => Ok(value << 3 | u64::from(b - b'0')),
         _ => Err(field(name, "not an octal number")),
-    })
+    });
+    value.map(i128::from)
 }
 
 #[cfg(test)]
@@ -206,6 +216,8 @@ mod tests {
             (b"        ", 0),
             (b"\0\0\0\0\0\0\0\0", 0),
             (b"77777777", 0o77777777),
+            (b"\x000123\0\0\0", 0o123),
+            (b"\0\x000123\0\0", 0),
             (b"\x80\0\0\0\0\0\0\0\0\0\x01\0", 256),
             (b"\x80\0\0\0\xFF\xFF\xFF\xFF", 0xFFFF_FFFF),
             (b"\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFE", -2),

@@ -3,8 +3,11 @@
 //! Read are the keys of POSIX, of GNU tar (sparse files, SELinux), star (`SCHILY.`) and libarchive;
 //! others say nothing that an image could keep and are skipped.
 
+use std::collections::HashSet;
+
 use uext4_ondisk::inode::Timestamp;
 
+use super::header::ID_MAX;
 use crate::error::TarDamage;
 use crate::tree::Xattr;
 
@@ -64,6 +67,12 @@ impl Pax {
         Ok(())
     }
 
+    /// True if it says something that can hold for one member only.
+    pub fn is_of_one_member(&self) -> bool {
+        let names = self.path.is_some() || self.link_path.is_some();
+        names || self.size.is_some() || self.sparse != Sparse::default()
+    }
+
     /// Bytes that a copy of all this takes, roughly.
     pub fn len(&self) -> u64 {
         let names = [
@@ -86,16 +95,16 @@ impl Pax {
 
     fn set(&mut self, key: &[u8], value: &[u8]) -> Result<(), &'static str> {
         match key {
-            b"path" => self.path = name(value)?,
-            b"linkpath" => self.link_path = name(value)?,
-            b"size" => self.size = number(value)?,
-            b"uid" => self.uid = id(value)?,
-            b"gid" => self.gid = id(value)?,
+            b"path" => self.path = Some(some_name(value)?),
+            b"linkpath" => self.link_path = Some(some_name(value)?),
+            b"size" => self.size = Some(number(value)?),
+            b"uid" => self.uid = Some(id(value)?),
+            b"gid" => self.gid = Some(id(value)?),
             b"uname" => self.user = name(value)?,
             b"gname" => self.group = name(value)?,
-            b"atime" => self.atime = time(value)?,
-            b"mtime" => self.mtime = time(value)?,
-            b"ctime" => self.ctime = time(value)?,
+            b"atime" => self.atime = Some(time(value)?),
+            b"mtime" => self.mtime = Some(time(value)?),
+            b"ctime" => self.ctime = Some(time(value)?),
             b"SCHILY.acl.access" => self.acl_access = name(value)?,
             b"SCHILY.acl.default" => self.acl_default = name(value)?,
             b"RHT.security.selinux" => self.add_xattr(b"security.selinux", value.to_vec())?,
@@ -128,9 +137,9 @@ impl Pax {
 impl Sparse {
     fn set(&mut self, key: &[u8], value: &[u8]) -> Result<(), &'static str> {
         match key {
-            b"major" => self.major = number(value)?.unwrap_or(0),
-            b"name" => self.name = name(value)?,
-            b"realsize" | b"size" => self.real_size = number(value)?,
+            b"major" => self.major = number(value)?,
+            b"name" => self.name = Some(some_name(value)?),
+            b"realsize" | b"size" => self.real_size = Some(number(value)?),
             b"map" => {
                 let numbers = value.split(|&b| b == b',').filter(|n| !n.is_empty());
                 let map = self.map.insert(Vec::new());
@@ -159,6 +168,23 @@ pub fn push_bounded(map: &mut Vec<u64>, value: u64) -> Result<(), &'static str> 
     }
     map.push(value);
     Ok(())
+}
+
+/// True if two records have the same key: in a global header GNU tar goes by the first of them,
+/// others by the last.
+///
+/// # Errors
+/// As [`Pax::read`].
+pub fn repeats_a_key(mut records: &[u8]) -> Result<bool, TarDamage> {
+    let mut keys = HashSet::new();
+    while !records.is_empty() && records[0] != 0 {
+        let (record, rest) = split(records)?;
+        records = rest;
+        if !keys.insert(record.split(|&b| b == b'=').next()) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// The first record without its length and line end, and what follows it.
@@ -193,20 +219,24 @@ fn name(value: &[u8]) -> Result<Option<Vec<u8>>, &'static str> {
     Ok((!value.is_empty()).then(|| value.to_vec()))
 }
 
-fn number(value: &[u8]) -> Result<Option<u64>, &'static str> {
-    if value.is_empty() {
-        return Ok(None);
-    }
+/// A name that must be there: POSIX deletes with an empty value what the header says, too, GNU tar
+/// takes it as it is, and others go back to the header.
+fn some_name(value: &[u8]) -> Result<Vec<u8>, &'static str> {
+    name(value)?.ok_or("an empty value")
+}
+
+fn number(value: &[u8]) -> Result<u64, &'static str> {
     let number = decimal(value)?;
     match i64::try_from(number) {
-        Ok(_) => Ok(Some(number)),
+        Ok(_) => Ok(number),
         Err(_) => Err("number out of range"),
     }
 }
 
-fn id(value: &[u8]) -> Result<Option<u32>, &'static str> {
-    let number = number(value)?.map(u32::try_from).transpose();
-    number.map_err(|_| "number out of range")
+fn id(value: &[u8]) -> Result<u32, &'static str> {
+    let number = u32::try_from(number(value)?);
+    let number = number.ok().filter(|&number| number <= ID_MAX);
+    number.ok_or("number out of range")
 }
 
 /// Decimal digits only.
@@ -223,12 +253,9 @@ pub fn decimal(text: &[u8]) -> Result<u64, &'static str> {
 
 /// Seconds since 1970 with an optional sign and fraction; digits past nanoseconds are dropped, down
 /// (the time is never later than what is written).
-fn time(value: &[u8]) -> Result<Option<Timestamp>, &'static str> {
-    if value.is_empty() {
-        return Ok(None);
-    }
-    if value.contains(&b'e') {
-        return float_time(value).map(Some);
+fn time(value: &[u8]) -> Result<Timestamp, &'static str> {
+    if value.windows(2).any(|pair| pair == b"e-") {
+        return float_time(value);
     }
     let (negative, digits) = match value.strip_prefix(b"-") {
         Some(rest) => (true, rest),
@@ -244,19 +271,17 @@ fn time(value: &[u8]) -> Result<Option<Timestamp>, &'static str> {
     let digit = |i: usize| u32::from(fraction.get(i).map_or(0, |b| b - b'0'));
     let nsec = (0..9).fold(0, |value, i| value * 10 + digit(i));
     let beyond = fraction.iter().skip(9).any(|&b| b != b'0');
-    Ok(Some(
-        match (negative, nsec + u32::from(negative && beyond)) {
-            (false, nsec) => Timestamp { sec, nsec },
-            (true, 0) => Timestamp { sec: -sec, nsec: 0 },
-            (true, nsec) => Timestamp {
-                sec: -sec - 1,
-                nsec: 1_000_000_000 - nsec,
-            },
+    Ok(match (negative, nsec + u32::from(negative && beyond)) {
+        (false, nsec) => Timestamp { sec, nsec },
+        (true, 0) => Timestamp { sec: -sec, nsec: 0 },
+        (true, nsec) => Timestamp {
+            sec: -sec - 1,
+            nsec: 1_000_000_000 - nsec,
         },
-    ))
+    })
 }
 
-/// Python writes times near 1970 as `1e-09`.
+/// Python writes times near 1970 as `1e-09`; no writer has a positive exponent.
 fn float_time(value: &[u8]) -> Result<Timestamp, &'static str> {
     let value = std::str::from_utf8(value).ok().and_then(|v| v.parse().ok());
     let value: f64 = value.ok_or("not a number")?;
@@ -368,7 +393,7 @@ mod tests {
             ("-0.0000000001", -1, 999_999_999),
             ("-0.9999999999", -1, 0),
             ("1e-09", 0, 1),
-            ("-2.5e+0", -3, 500_000_000),
+            ("-2.5e-1", -1, 750_000_000),
         ] {
             let got = read("mtime", text.as_bytes()).unwrap().mtime;
             assert_eq!(got, Some(Timestamp { sec, nsec }), "{text}");
@@ -380,7 +405,10 @@ mod tests {
             ".5",
             "99999999999999999999",
             "1ee5",
-            "1e999",
+            "1e3",
+            "1e+3",
+            "xe-3",
+            "",
         ] {
             assert!(read("mtime", text.as_bytes()).is_err(), "{text}");
         }
@@ -424,15 +452,30 @@ mod tests {
     }
 
     #[test]
-    fn later_records_override_and_empty_ones_take_back() {
+    fn later_records_override() {
         let mut pax = Pax::default();
-        pax.read(&[record("uid", b"5"), record("path", b"x")].concat())
+        pax.read(&[record("uid", b"5"), record("uname", b"x")].concat())
             .unwrap();
-        pax.read(&[record("uid", b"4294967295"), record("path", b"")].concat())
+        pax.read(&[record("uid", b"4294967294"), record("uname", b"")].concat())
             .unwrap();
-        assert_eq!((pax.uid, pax.path), (Some(u32::MAX), None));
-        assert!(read("uid", b"4294967296").is_err());
+        assert_eq!((pax.uid, pax.user), (Some(u32::MAX - 1), None));
+        assert!(read("uid", b"4294967295").is_err());
         assert!(read("size", b"9223372036854775808").is_err());
+    }
+
+    #[test]
+    fn empty_values_are_refused_where_readers_differ() {
+        for key in [
+            "path",
+            "linkpath",
+            "size",
+            "uid",
+            "gid",
+            "mtime",
+            "GNU.sparse.size",
+        ] {
+            assert!(read(key, b"").is_err(), "{key}");
+        }
     }
 
     #[test]

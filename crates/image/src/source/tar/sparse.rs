@@ -70,8 +70,13 @@ impl Lines<'_> {
 
 /// Turns a map into pieces whose contents lie end to end from `at` on.
 ///
+/// GNU tar begins every piece at a block of the archive and ends a file where its map ends; others
+/// put the pieces end to end and go by the real size. Accepted are the maps that mean the same to
+/// all: those of whole blocks, but for the last piece, up to the real size.
+///
 /// # Errors
-/// What contradicts the sizes: `real_size` with holes, `stored` without.
+/// What contradicts the sizes: `real_size` with holes, `stored` without. A map that readers take
+/// differently.
 pub fn pieces(
     map: &[u64],
     real_size: u64,
@@ -91,6 +96,9 @@ pub fn pieces(
             Some(end) if end <= real_size => end,
             _ => return Err("a piece passes the end of the file"),
         };
+        if !used.is_multiple_of(BLOCK as u64) && len > 0 {
+            return Err("a piece that is not the last is not of whole blocks");
+        }
         let from = used;
         used = match used.checked_add(len) {
             Some(used) if used <= stored => used,
@@ -100,6 +108,9 @@ pub fn pieces(
             let at = at.saturating_add(from);
             pieces.push(DataRange { offset, len, at });
         }
+    }
+    if end != real_size {
+        return Err("the map ends before the file does");
     }
     match used == stored {
         true => Ok(pieces),
@@ -132,10 +143,10 @@ mod tests {
     fn contents_lie_end_to_end() {
         let range = |offset, len, at| DataRange { offset, len, at };
         assert_eq!(
-            pieces(&[0, 3, 10, 5, 20, 0], 20, 1000, 8),
-            Ok(vec![range(0, 3, 1000), range(10, 5, 1003)])
+            pieces(&[0, 512, 1000, 5, 2000, 0], 2000, 1000, 517),
+            Ok(vec![range(0, 512, 1000), range(1000, 5, 1512)])
         );
-        assert_eq!(pieces(&[], 1 << 40, 0, 0), Ok(vec![]));
+        assert_eq!(pieces(&[1 << 40, 0], 1 << 40, 0, 0), Ok(vec![]));
     }
 
     #[test]
@@ -146,7 +157,9 @@ mod tests {
             (&[5, 5], 9, 5, "passes"),
             (&[u64::MAX, 1], u64::MAX, 1, "passes"),
             (&[0, 5], 9, 4, "longer"),
-            (&[0, 5], 9, 6, "shorter"),
+            (&[0, 5, 9, 0], 9, 6, "shorter"),
+            (&[0, 5], 9, 5, "ends before"),
+            (&[0, 3, 5, 4], 9, 7, "whole blocks"),
         ] {
             assert!(pieces(map, size, 0, stored).unwrap_err().contains(why));
         }
