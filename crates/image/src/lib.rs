@@ -22,6 +22,7 @@ pub mod links;
 pub mod preload;
 pub mod tree;
 pub mod ustar;
+pub mod verity;
 pub mod walk;
 
 mod acl;
