@@ -335,3 +335,6 @@ impl<'a> Worker<'a> {
         Ok(self.found.clone())
     }
 }
+
+#[cfg(test)]
+mod tests;
