@@ -18,6 +18,7 @@
 
 pub mod budget;
 pub mod error;
+pub mod gpt;
 pub mod links;
 pub mod preload;
 pub mod tree;
