@@ -258,3 +258,6 @@ impl Seek for Cursor<'_> {
         Ok(self.at)
     }
 }
+
+#[cfg(test)]
+mod tests;
