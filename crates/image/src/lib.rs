@@ -38,6 +38,7 @@ mod progress;
 mod put;
 mod size;
 mod source;
+mod stream_out;
 #[cfg(test)]
 mod tests;
 mod unflushed;
