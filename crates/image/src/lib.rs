@@ -18,6 +18,7 @@
 
 pub mod budget;
 pub mod error;
+pub mod finish;
 pub mod gpt;
 pub mod links;
 pub mod preload;
@@ -45,7 +46,7 @@ mod unflushed;
 mod xattrs;
 
 pub use build::{BuildOptions, Report, build};
-pub use error::{Error, TarDamage};
+pub use error::{Error, FinishError, TarDamage};
 pub use get::{Get, GetError, GetReport, Refused, Watcher, get};
 pub use output::{Draft, Output};
 pub use progress::{Amount, Phase, Progress};
