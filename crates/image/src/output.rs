@@ -28,22 +28,14 @@ use crate::unflushed::Unflushed;
 /// Where an image goes, looked at but not touched.
 #[derive(Debug)]
 pub struct Output {
-    /// With links followed.
+    /// With links followed; for a stream a name in the directory of temporary files.
     path: PathBuf,
     /// The block device, if it is one.
     block_device: Option<FileDevice>,
     /// The file that will be replaced, if there is one.
     present: Option<Present>,
     /// The stream that gets a copy, in place of all of these.
-    stream: Option<ToStream>,
-}
-
-/// A stream that an image is copied to when it is finished.
-#[derive(Debug)]
-struct ToStream {
-    stream: Stream,
-    /// Where the image is made, without a name.
-    directory: PathBuf,
+    stream: Option<Stream>,
 }
 
 /// A file that has the name already, locked against every other user.
@@ -130,6 +122,11 @@ fn metadata(path: &Path) -> Result<Option<Metadata>, Error> {
     }
 }
 
+fn to_stream_failed(source: io::Error) -> Error {
+    let path = PathBuf::from("-");
+    Error::Output { path, source }
+}
+
 fn not_replaceable(path: &Path) -> Error {
     let why = "is there already, and neither a file nor a block device";
     Error::Output {
@@ -184,17 +181,12 @@ impl Output {
     /// # Errors
     /// [`Error::Output`] if the stream is a terminal.
     pub fn to_stream(stream: File, directory: &Path) -> Result<Self, Error> {
-        let path = PathBuf::from("-");
-        let stream = match Stream::new(stream) {
-            Ok(stream) => stream,
-            Err(source) => return Err(Error::Output { path, source }),
-        };
-        let directory = directory.to_path_buf();
         Ok(Self {
-            path,
+            // No file gets this name.
+            path: directory.join("-"),
             block_device: None,
             present: None,
-            stream: Some(ToStream { stream, directory }),
+            stream: Some(Stream::new(stream).map_err(to_stream_failed)?),
         })
     }
 
@@ -213,7 +205,6 @@ impl Output {
         match self.path.parent() {
             // No thread wants to fill /dev.
             _ if self.block_device.is_some() => Path::new("/var/tmp"),
-            _ if let Some(to) = &self.stream => &to.directory,
             Some(dir) if !dir.as_os_str().is_empty() => dir,
             _ => Path::new("."),
         }
@@ -228,11 +219,11 @@ impl Output {
             path: self.path.clone(),
             source,
         };
-        let (device, being) = if let Some(to) = self.stream {
-            let made =
-                tempfile::tempfile_in(&to.directory).and_then(|file| unnamed_device(file, len));
+        let (device, being) = if let Some(stream) = self.stream {
+            let file = tempfile::tempfile_in(self.path.parent().unwrap_or(Path::new(".")));
+            let made = file.and_then(|file| unnamed_device(file, len));
             let (device, file) = made.map_err(failed)?;
-            (device, Being::Copied(file, to.stream))
+            (device, Being::Copied(file, stream))
         } else if let Some(device) = self.block_device {
             (device, Being::InPlace)
         } else if let Ok((device, file)) = unnamed(self.directory(), len) {
@@ -318,9 +309,7 @@ impl Draft {
     /// part of the image.
     pub fn finish(mut self) -> Result<(), Error> {
         if let Being::Copied(file, stream) = &mut self.being {
-            let copied = stream.copy(file, &*self.device);
-            let path = self.path;
-            return copied.map_err(|source| Error::Output { path, source });
+            return stream.copy(file, &*self.device).map_err(to_stream_failed);
         }
         self.device.flush()?;
         self.lock_again()?;
