@@ -6,64 +6,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use uext4::NewInode;
-use uext4::bulk::{Creator, CreatorOptions, FileContent, Summary};
+use uext4::bulk::{Creator, CreatorOptions, FileContent, PlacedRun, Summary};
 use uext4_blockdev::{BlockDevice, Clock, SubDevice, SystemClock};
 use uext4_mkfs::Layout;
 use uext4_ondisk::Ino;
 use uext4_ondisk::inode::{FileType, InodeFlags, Timestamp};
 
+use crate::begun::{Begun, Listed};
 use crate::error::{Error, path_buf};
 use crate::identity;
 use crate::need::{Counted, lost_and_found, ranges};
+use crate::options::BuildOptions;
 use crate::output::Output;
+use crate::place::Placed;
 use crate::progress::{Amount, Counter, Phase, Progress};
 use crate::size::{self, Size};
-use crate::source::{Content, Contents, Context, Listing, Source, SourceOptions, Warnings, list};
-use crate::tree::{EntryId, FileData, Tree};
-
-/// How to build an image. The defaults give what `mke2fs -t ext4` would make, but for its identity
-/// and size.
-#[derive(Clone, Debug)]
-pub struct BuildOptions {
-    /// How to read the source.
-    pub source: SourceOptions,
-    /// The file system. `uuid`, `hash_seed`, `time` and `reserved_percent` in it are not used: the
-    /// fields below replace them.
-    pub mkfs: uext4_mkfs::Options,
-    /// How large the image shall be.
-    pub size: Size,
-    /// Per cent of the blocks that only root may take; by default 5 as in mke2fs, but none if the
-    /// image is as small as can be or has so much free.
-    pub reserved_percent: Option<f64>,
-    /// UUID; by default it follows from the names, attributes and sizes in the source.
-    pub uuid: Option<[u8; 16]>,
-    /// Seed of the hashes of directories; by default as the UUID.
-    pub hash_seed: Option<[u8; 16]>,
-    /// The time of everything the source does not date, such as the file system itself, in seconds
-    /// since 1970 (`SOURCE_DATE_EPOCH`); by default the newest modification in the source.
-    pub time: Option<i64>,
-    /// No time stamp of the source is to be later than `time`.
-    pub clamp_times: bool,
-    /// Directories: the image has the access times of the source. By default these, like the times
-    /// of the last change always, are the times of modification: a copy of the source has others.
-    pub preserve_atime: bool,
-}
-
-impl Default for BuildOptions {
-    fn default() -> Self {
-        Self {
-            source: SourceOptions::default(),
-            mkfs: uext4_mkfs::Options::new([0; 16], [0; 16], 0),
-            size: Size::Auto,
-            reserved_percent: None,
-            uuid: None,
-            hash_seed: None,
-            time: None,
-            clamp_times: false,
-            preserve_atime: false,
-        }
-    }
-}
+use crate::source::{Content, Contents, Input, Listing, Source, Warnings};
+use crate::tree::{EntryId, FileData, Node, Tree};
 
 /// What was built.
 #[derive(Clone, Debug)]
@@ -87,10 +46,7 @@ pub struct Report {
     pub elapsed: Vec<(Phase, Duration)>,
 }
 
-/// Makes an image of `source` at `output`.
-///
-/// A file appears under its name when it is complete and durable; whatever went wrong, nothing is
-/// left behind and what had the name still has it. The same source and options give the same bytes.
+/// Makes an image of `source` at `output`; see [`Builder`](crate::Builder), which takes several.
 ///
 /// # Errors
 /// Whatever is wrong with the source, the wishes or the output; see [`Error`].
@@ -100,36 +56,46 @@ pub fn build(
     options: &BuildOptions,
     progress: &dyn Progress,
 ) -> Result<Report, Error> {
+    let inputs = vec![Input::Source(source.clone())];
+    run(inputs, output, options, progress)
+}
+
+/// Makes an image of sources, each above those before it.
+pub(crate) fn run(
+    inputs: Vec<Input>,
+    output: &Path,
+    options: &BuildOptions,
+    progress: &dyn Progress,
+) -> Result<Report, Error> {
     let mut timing = Timing::new(progress);
     let output = Output::look_at(output)?;
     let counter = timing.begin(Phase::Listing, None);
-    let mut listing = list(
-        source,
-        &Context {
-            options: &options.source,
-            spool_dir: output.directory(),
-            leave_out: output.identity(),
-            counter: &counter,
-        },
-    )?;
-    counter.report();
-    refuse_container_image(source, &listing.tree)?;
-    if matches!(source, Source::Directory(_)) {
-        match options.preserve_atime {
-            true => listing.tree.forget_change_times(),
-            false => listing.tree.forget_own_times(),
-        }
-    }
-    timing.begin(Phase::Sizing, None);
-    let (layout, time) = plan(&mut listing.tree, options, output.device_len())?;
+    let alone = match inputs.as_slice() {
+        [Input::Source(source)] => Some(source.clone()),
+        _ => None,
+    };
+    let is_directory = |input: &Input| matches!(input, Input::Source(Source::Directory(_)));
+    let are_directories: Vec<bool> = inputs.iter().map(is_directory).collect();
     let offset = options.mkfs.extended.offset;
+    let begun = Begun::new(output, options)?;
+    let (mut listing, draft) = begun.list(inputs, &options.source, &counter)?;
+    counter.report();
+    if let Some(source) = alone {
+        refuse_container_image(&source, &listing.tree)?;
+    }
+    forget_times(&mut listing.tree, &are_directories, options);
+    timing.begin(Phase::Sizing, None);
+    let (layout, time) = plan_fitting(&mut listing.tree, options, &draft)?;
     let image_bytes = layout.len_bytes().saturating_add(offset);
     timing.begin(Phase::Formatting, None);
-    let draft = output.begin(image_bytes)?;
+    let (draft, placed) = draft.cut(image_bytes)?;
     let device: Arc<dyn BlockDevice> = match offset {
         0 => draft.device(),
         _ => Arc::new(SubDevice::from_offset(draft.device(), offset)?),
     };
+    if let Some(placed) = &placed {
+        placed.discard_unused(&listing.tree, &*device)?;
+    }
     uext4_mkfs::format(&layout, &*device)?;
     let total = total(&listing.tree);
     let counter = timing.begin(Phase::Writing, Some(total));
@@ -137,11 +103,13 @@ pub fn build(
     let mut filler = Filler {
         creator: &mut creator,
         listing: &listing,
+        placed: placed.as_ref(),
         counter: &counter,
         time,
         keep_xattrs: !options.mkfs.extended.no_copy_xattrs,
         inos: vec![None; listing.tree.nodes_len()],
         ranges: Vec::new(),
+        runs: Vec::new(),
     };
     filler.run()?;
     counter.report();
@@ -160,10 +128,35 @@ pub fn build(
     })
 }
 
+/// As [`plan`], for sources whose contents may have been placed already.
+fn plan_fitting(
+    tree: &mut Tree,
+    options: &BuildOptions,
+    listed: &Listed,
+) -> Result<(Layout, Timestamp), Error> {
+    let placed = listed.placed();
+    if let Some(Err(error)) = placed.map(Placed::check_fit) {
+        // With what belongs to the contents, the numbers are exact.
+        plan(tree, options, None, None)?;
+        return Err(error);
+    }
+    plan(tree, options, placed, listed.device_len())
+}
+
+/// Times that a copy of a directory would not share are not stored, unless they are wished.
+fn forget_times(tree: &mut Tree, are_directories: &[bool], options: &BuildOptions) {
+    let is_directory = |source: u16| are_directories.get(usize::from(source)) == Some(&true);
+    match options.preserve_atime {
+        true => tree.forget_change_times(is_directory),
+        false => tree.forget_own_times(is_directory),
+    }
+}
+
 /// Settles times, identity and size.
 fn plan(
     tree: &mut Tree,
     options: &BuildOptions,
+    placed: Option<&Placed>,
     device_len: Option<u64>,
 ) -> Result<(Layout, Timestamp), Error> {
     let newest = tree.newest_mtime().map_or(0, |t| t.sec);
@@ -184,7 +177,12 @@ fn plan(
         Size::Min | Size::Free(_) => 0.0,
         Size::Exact(_) | Size::Auto => 5.0,
     });
-    let mut counted = Counted::new(tree);
+    if let Some(placed) = placed {
+        mkfs.occupied = placed.use_of_blocks(tree).used;
+        // The file is new, and has nothing but these.
+        mkfs.assume_zeroed = true;
+    }
+    let mut counted = Counted::new(tree).without_placed(placed);
     if mkfs.extended.no_copy_xattrs {
         counted = counted.without_xattrs();
     }
@@ -208,7 +206,7 @@ fn refuse_container_image(source: &Source, tree: &Tree) -> Result<(), Error> {
         return Ok(());
     };
     let path = match source {
-        Source::Directory(path) | Source::TarFile(path) => path.clone(),
+        Source::Directory(path) | Source::TarFile(path) | Source::Layer(path) => path.clone(),
         Source::Stdin => PathBuf::from("-"),
     };
     Err(Error::ContainerImage { path, what })
@@ -222,13 +220,18 @@ pub(crate) fn total(tree: &Tree) -> Amount {
         let node = tree.node_of(entry);
         let seen = &mut seen[tree.node_id(entry).index()];
         if !std::mem::replace(seen, true) {
-            total.bytes += match tree.data(node) {
-                FileData::Whole { .. } => node.size(),
-                FileData::Sparse(pieces) => pieces.iter().map(|p| p.len).sum(),
-            };
+            total.bytes += data_bytes(tree, node);
         }
     }
     total
+}
+
+/// Bytes of contents without holes.
+fn data_bytes(tree: &Tree, node: &Node) -> u64 {
+    match tree.data(node) {
+        FileData::Whole { .. } => node.size(),
+        FileData::Sparse(pieces) => pieces.iter().map(|p| p.len).sum(),
+    }
 }
 
 fn open_creator(device: Arc<dyn BlockDevice>) -> Result<Creator, Error> {
@@ -244,6 +247,7 @@ fn at_root(source: uext4::Error) -> Error {
 struct Filler<'a> {
     creator: &'a mut Creator,
     listing: &'a Listing,
+    placed: Option<&'a Placed>,
     counter: &'a Counter<'a>,
     /// When everything was created.
     time: Timestamp,
@@ -251,15 +255,17 @@ struct Filler<'a> {
     /// Inodes of the nodes that have been created.
     inos: Vec<Option<Ino>>,
     ranges: Vec<Range<u64>>,
+    runs: Vec<PlacedRun>,
 }
 
 impl Filler<'_> {
     fn run(&mut self) -> Result<(), Error> {
         let listing = self.listing;
-        let mut contents = Contents::new(&listing.tree, &listing.store);
+        let mut contents = Contents::new(listing);
         for entry in listing.tree.entries() {
             self.entry(entry, &mut contents)?;
             self.counter.entry();
+            self.counter.check()?;
         }
         Ok(())
     }
@@ -319,6 +325,13 @@ impl Filler<'_> {
     ) -> Result<(), Error> {
         let tree = &self.listing.tree;
         let node = tree.node_of(entry);
+        if let Some(placed) = self.placed.filter(|placed| placed.holds(node)) {
+            self.runs.clear();
+            placed.runs(tree, node, &mut self.runs);
+            self.counter.bytes(data_bytes(tree, node));
+            let done = self.creator.place_file(ino, node.size(), &self.runs);
+            return done.map_err(|e| self.failed(entry, e));
+        }
         self.ranges.clear();
         ranges(tree.data(node), node.size(), &mut self.ranges);
         let mut reader = Reader {

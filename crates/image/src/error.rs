@@ -89,11 +89,35 @@ pub enum Error {
     Decompress {
         /// The archive; "-" for standard input.
         path: PathBuf,
-        /// "gzip", "zstd" or "xz".
+        /// "gzip", "zstd", "xz" or "bzip2".
         format: &'static str,
         /// What the decompressor says.
         source: io::Error,
     },
+    /// Far more comes out of compressed data than went in.
+    #[error(
+        "{}: {decompressed} bytes from {compressed} compressed ones: more than {ratio} to 1",
+        path.display()
+    )]
+    Bomb {
+        /// The archive; "-" for standard input.
+        path: PathBuf,
+        /// Bytes read so far.
+        compressed: u64,
+        /// Bytes that came out of them.
+        decompressed: u64,
+        /// The most that is allowed.
+        ratio: u64,
+    },
+    /// The system gave no thread, or one has ended before its work was done.
+    #[error("cannot run a thread: {source}")]
+    Thread {
+        /// Why.
+        source: io::Error,
+    },
+    /// The caller wanted no more.
+    #[error("stopped")]
+    Cancelled,
     /// The temporary file for an archive that cannot be read twice, or for files without a size.
     #[error("{}: cannot keep a temporary file there: {source}", dir.display())]
     Spool {

@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use uext4::bulk::{FileFootprint, Footprint};
+use uext4::bulk::{FileFootprint, Footprint, PlacedRun};
 use uext4_mkfs::Layout;
 use uext4_ondisk::features::Incompat;
 use uext4_ondisk::inode::FileType;
 
 use crate::error::{Error, path_buf};
+use crate::place::Placed;
 use crate::size::Need;
 use crate::tree::{EntryId, FileData, Tree, Xattr, XattrSet};
 
@@ -19,6 +20,8 @@ const SHARED_MAX: u64 = uext4_ondisk::xattr::XATTR_REFCOUNT_MAX as u64;
 pub struct Counted<'a> {
     tree: &'a Tree,
     keep_xattrs: bool,
+    /// Contents that have their blocks already.
+    placed: Option<&'a Placed>,
     last: Option<(Shape, Need)>,
 }
 
@@ -37,8 +40,14 @@ impl<'a> Counted<'a> {
         Self {
             tree,
             keep_xattrs: true,
+            placed: None,
             last: None,
         }
+    }
+
+    /// The same without the blocks of contents that have theirs already.
+    pub fn without_placed(self, placed: Option<&'a Placed>) -> Self {
+        Self { placed, ..self }
     }
 
     /// The same without its extended attributes.
@@ -81,8 +90,10 @@ impl<'a> Counted<'a> {
         let mut count = Count {
             tree,
             footprint,
+            placed: self.placed,
             need: Need::default(),
             ranges: Vec::new(),
+            runs: Vec::new(),
             sets: HashMap::new(),
             users: HashMap::new(),
         };
@@ -138,8 +149,10 @@ pub fn lost_and_found(tree: &Tree) -> Option<EntryId> {
 struct Count<'a> {
     tree: &'a Tree,
     footprint: Footprint,
+    placed: Option<&'a Placed>,
     need: Need,
     ranges: Vec<Range<u64>>,
+    runs: Vec<PlacedRun>,
     /// Of sets seen before, by what they are and on what: the block they share.
     sets: HashMap<(XattrSet, FileType), Option<u64>>,
     /// Users of each block of attributes.
@@ -152,6 +165,16 @@ impl Count<'_> {
         let node = tree.node_of(entry);
         self.need.inodes += 1;
         let FileFootprint { data, tree: meta } = match node.file_type() {
+            FileType::Regular if self.placed.is_some_and(|placed| placed.holds(node)) => {
+                self.runs.clear();
+                if let Some(placed) = self.placed {
+                    placed.runs(tree, node, &mut self.runs);
+                }
+                FileFootprint {
+                    data: 0,
+                    tree: self.footprint.placed(&self.runs)?,
+                }
+            }
             FileType::Regular => {
                 self.ranges.clear();
                 ranges(tree.data(node), node.size(), &mut self.ranges);

@@ -202,12 +202,12 @@ impl Output {
 
     /// The directory temporary files go to.
     pub fn directory(&self) -> &Path {
-        match self.path.parent() {
-            // No thread wants to fill /dev.
-            _ if self.block_device.is_some() => Path::new("/var/tmp"),
-            Some(dir) if !dir.as_os_str().is_empty() => dir,
-            _ => Path::new("."),
-        }
+        directory_for_files(&self.path, self.block_device.is_some())
+    }
+
+    /// True if it will be a file, not a block device.
+    pub fn is_file(&self) -> bool {
+        self.block_device.is_none()
     }
 
     /// Begins an image of `len` bytes, all zeroes but for what a block device held.
@@ -249,6 +249,16 @@ impl Output {
             being,
             present: self.present,
         })
+    }
+}
+
+/// Where temporary files for an image at `path` go.
+fn directory_for_files(path: &Path, is_block_device: bool) -> &Path {
+    match path.parent() {
+        // Nothing should fill /dev.
+        _ if is_block_device => Path::new("/var/tmp"),
+        Some(dir) if !dir.as_os_str().is_empty() => dir,
+        _ => Path::new("."),
     }
 }
 
@@ -300,6 +310,21 @@ impl Draft {
             Being::InPlace => device,
             Being::Unnamed(_) | Being::Named(_) | Being::Copied(..) => Arc::new(Unflushed(device)),
         }
+    }
+
+    /// The file or block device itself; a file's length may still change.
+    pub fn file(&self) -> &Arc<FileDevice> {
+        &self.device
+    }
+
+    /// Device and inode of the file that will be replaced, if there is one.
+    pub fn identity(&self) -> Option<(u64, u64)> {
+        self.present.as_ref().map(Present::identity)
+    }
+
+    /// The directory temporary files go to.
+    pub fn directory(&self) -> &Path {
+        directory_for_files(&self.path, matches!(self.being, Being::InPlace))
     }
 
     /// Makes what was written durable, and gives it its name; or copies it to its stream.

@@ -2,6 +2,8 @@
 
 use std::cell::Cell;
 
+use crate::error::Error;
+
 /// What a build is busy with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
@@ -32,6 +34,10 @@ pub trait Progress {
     fn begin(&self, phase: Phase, total: Option<Amount>);
     /// How much of the phase has been done.
     fn update(&self, done: Amount);
+    /// True if the build is to stop: it ends with [`Error::Cancelled`], soon.
+    fn is_cancelled(&self) -> bool {
+        false
+    }
 }
 
 /// No progress is wanted.
@@ -82,6 +88,17 @@ impl<'a> Counter<'a> {
         let entries = done.entries - reported.entries;
         if entries >= UPDATE_ENTRIES || done.bytes - reported.bytes >= UPDATE_BYTES {
             self.report();
+        }
+    }
+
+    /// Looks whether the caller wants to go on.
+    ///
+    /// # Errors
+    /// [`Error::Cancelled`].
+    pub fn check(&self) -> Result<(), Error> {
+        match self.progress.is_cancelled() {
+            true => Err(Error::Cancelled),
+            false => Ok(()),
         }
     }
 

@@ -17,7 +17,9 @@ use crate::build::{new_inode, total};
 use crate::error::{Error, path_buf};
 use crate::need::ranges;
 use crate::progress::{Counter, Phase, Progress};
-use crate::source::{Contents, Context, Listing, Source, SourceOptions, Warnings, list, list_one};
+use crate::source::{
+    Contents, Context, Input, Listing, Source, SourceOptions, Store, Warnings, list, list_one,
+};
 use crate::tree::EntryId;
 
 /// Bytes copied at once.
@@ -78,8 +80,8 @@ pub fn put(
             let dir = dir.unwrap_or(Path::new("."));
             (list_one(dir, own, &context)?, Top::Child(name))
         }
-        (Some(name), None) => (list(&directory(source), &context)?, Top::Root(name)),
-        (None, _) => (list(&directory(source), &context)?, Top::Contents),
+        (Some(name), None) => (list(directory(source), &context, None)?, Top::Root(name)),
+        (None, _) => (list(directory(source), &context, None)?, Top::Contents),
     };
     let counter = Counter::begin(progress, Phase::Writing, Some(total(&listing.tree)));
     let mut filler = Filler {
@@ -104,8 +106,8 @@ pub fn put(
     })
 }
 
-fn directory(path: &Path) -> Source {
-    Source::Directory(path.to_path_buf())
+fn directory(path: &Path) -> Vec<Input> {
+    vec![Input::Source(Source::Directory(path.to_path_buf()))]
 }
 
 /// Where the tree goes.
@@ -148,7 +150,7 @@ impl<'a> Filler<'a> {
     fn run(&mut self, into: &OpenInode) -> Result<(), Error> {
         let listing = self.listing;
         let tree = &listing.tree;
-        let mut contents = Contents::new(tree, &listing.store);
+        let mut contents = Contents::new(listing);
         for entry in tree.entries() {
             if entry == EntryId::ROOT {
                 match self.top {
@@ -387,8 +389,8 @@ impl<'a> Filler<'a> {
 
     fn failed(&self, entry: EntryId, source: uext4::Error) -> Error {
         let mut path = path_buf(&self.listing.tree.path(entry));
-        if let (Top::Contents | Top::Root(_), crate::source::Store::Directory { path: top, .. }) =
-            (self.top, &self.listing.store)
+        if let (Top::Contents | Top::Root(_), [Store::Directory { path: top, .. }]) =
+            (self.top, self.listing.stores.as_slice())
         {
             path = top.join(path);
         }

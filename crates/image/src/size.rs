@@ -94,7 +94,7 @@ pub fn choose(
 }
 
 /// Settled before the size is, so that they do not depend on it.
-fn with_defaults(options: &Options) -> Options {
+pub fn with_defaults(options: &Options) -> Options {
     let mut options = options.clone();
     if options.block_size.is_none() {
         options.block_size = Some(BlockSizeWish::Exactly(BLOCK_SIZE));
@@ -196,10 +196,11 @@ fn auto(options: &Options, needs: Needs<'_>) -> Result<Layout, Error> {
         Ok(need)
     };
     let least = search(options, None, &|l| free_for_users(l, 0), &mut counted)?;
+    let placed: u64 = options.occupied.iter().map(|run| run.end - run.start).sum();
     let content = least
         .geometry
         .block_size
-        .byte_offset(uext4_ondisk::Pblk(blocks));
+        .byte_offset(uext4_ondisk::Pblk(blocks.saturating_add(placed)));
     let free = (content.unwrap_or(u64::MAX) / 10).max(AUTO_FREE);
     let layout = search(options, None, &|l| free_for_users(l, free), needs)?;
     let len = layout.len_bytes().next_multiple_of(AUTO_UNIT);
@@ -228,7 +229,7 @@ fn search(
             _ => BLOCK_SIZE.bytes().into(),
         },
     };
-    let mut blocks = 1;
+    let mut blocks = options.occupied.last().map_or(1, |last| last.end);
     for _ in 0..LAYOUTS_MAX {
         let layout = search.first_possible(blocks)?;
         let need = needs(&layout)?;
@@ -333,7 +334,9 @@ fn first(mut bad: u64, is_good: impl Fn(u64) -> Result<bool, Error>) -> Result<u
 fn is_about_size(error: &uext4_mkfs::Error) -> bool {
     use uext4_mkfs::Error as E;
     match error {
-        E::TooSmall { .. } | E::TooManyInodes { .. } | E::NoSpace { .. } => true,
+        E::TooSmall { .. } | E::TooManyInodes { .. } | E::NoSpace { .. } | E::Occupied { .. } => {
+            true
+        }
         E::JournalSize { why, .. } => why.contains("half"),
         _ => false,
     }

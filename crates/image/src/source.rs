@@ -1,52 +1,69 @@
-//! Where images come from: directories and tar archives, listed into a [`Tree`].
+//! Where images come from: directories, tar archives, layers of container images and other images,
+//! listed one after the other into one [`Tree`].
 //!
 //! Listing reads names and attributes; contents stay where they are, in files below the directory
-//! or at offsets of the archive, until the image is written. An archive that cannot be read twice
-//! is unpacked into a temporary file first.
+//! or at offsets of the archive, until the image is written. What can be read only once – what is
+//! compressed or comes from a pipe – goes to a [`sink`] as it passes: into the image, or into a
+//! spool.
 
 mod contents;
 mod copies;
+mod copy;
 mod directory;
 mod exclude;
+mod layer;
+#[cfg(test)]
+mod merge_tests;
+pub mod sink;
 mod spool;
+mod stream;
 mod tar;
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
-use std::os::fd::{AsFd, OwnedFd};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::FileType;
-
 pub use contents::{Content, Contents};
 pub use exclude::Excludes;
+pub use stream::{Input, Reader, list};
+pub use tar::ArchiveKind;
 
-use crate::error::Error;
+use crate::error::{Error, path_buf};
 use crate::ids::HostIds;
+use crate::limits::{Limits, Used};
 use crate::progress::Counter;
-use crate::tree::Tree;
+use crate::tree::{Node, Tree};
 use copies::Copies;
-use spool::{Format, Spool};
-use tar::Input;
+use spool::Spool;
 
 /// What to make an image of.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Source {
     /// Everything below a directory, and the attributes of the directory itself.
     Directory(PathBuf),
-    /// A tar archive: plain, or compressed with gzip, zstd or xz.
+    /// A tar archive: plain, or compressed with gzip, zstd, xz or bzip2.
     TarFile(PathBuf),
     /// A tar archive on standard input, plain or compressed.
     Stdin,
+    /// A layer of a container image: a tar archive whose whiteouts hide what sources before it
+    /// have.
+    Layer(PathBuf),
 }
 
 impl Source {
-    /// What a command line means: "-" is standard input, a directory itself, anything else a tar.
+    /// What a command line means: "-" is standard input, a directory itself, `layer:FILE` a layer
+    /// of a container image, anything else a tar.
     pub fn from_argument(path: &Path) -> Self {
-        if path.as_os_str() == "-" {
+        let text = path.as_os_str().as_bytes();
+        if text == b"-" {
             Self::Stdin
+        } else if let Some(file) = text.strip_prefix(b"layer:") {
+            Self::Layer(Path::new(OsStr::from_bytes(file)).to_path_buf())
         } else if path.is_dir() {
             Self::Directory(path.to_path_buf())
         } else {
@@ -70,20 +87,39 @@ pub struct SourceOptions {
     pub excludes: Excludes,
     /// Directories: what is mounted below is not entered (the mount points remain, empty).
     pub one_file_system: bool,
+    /// The most that all sources together may hold.
+    pub limits: Limits,
+    /// Device nodes are an error.
+    pub no_devices: bool,
 }
 
-/// A source, listed.
-#[derive(Debug)]
+/// Sources, listed.
+#[derive(Debug, Default)]
 pub struct Listing {
-    /// What it holds.
+    /// What they hold.
     pub tree: Tree,
-    /// Where the contents are.
-    pub store: Store,
+    /// Where the contents are, for each source.
+    pub stores: Vec<Store>,
+    /// Contents of streams that were not placed in the image.
+    pub spool: Option<Spool>,
     /// What was left out or changed without being asked to.
     pub warnings: Warnings,
+    used: Used,
 }
 
-/// Where the contents of a listing are to be read.
+impl Listing {
+    /// The store with the contents of a file.
+    ///
+    /// # Errors
+    /// [`Error::Source`] if its source was not listed to its end.
+    pub fn store_of(&self, node: &Node) -> Result<&Store, Error> {
+        let store = self.stores.get(usize::from(node.source()));
+        let missing = || failed(Path::new("."), "read", io::ErrorKind::NotFound.into());
+        store.ok_or_else(missing)
+    }
+}
+
+/// Where the contents of a source are to be read.
 #[derive(Debug)]
 pub enum Store {
     /// Each file below this directory has its own.
@@ -97,11 +133,33 @@ pub enum Store {
     },
     /// All are in this file.
     Archive {
-        /// The archive, or what it was unpacked to.
+        /// The archive.
         file: Arc<File>,
         /// How errors call it.
         path: PathBuf,
     },
+    /// All are in the spool.
+    Spool {
+        /// How errors call the source.
+        path: PathBuf,
+    },
+    /// All are in the image, at offsets of the space for contents.
+    Placed {
+        /// How errors call the source.
+        path: PathBuf,
+    },
+}
+
+impl Store {
+    /// How errors call the source.
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::Directory { path, .. }
+            | Self::Archive { path, .. }
+            | Self::Spool { path }
+            | Self::Placed { path } => path,
+        }
+    }
 }
 
 /// Most warnings stored in full.
@@ -137,66 +195,23 @@ pub struct Context<'a> {
     pub counter: &'a Counter<'a>,
 }
 
-/// Lists a source.
-///
-/// # Errors
-/// Whatever is wrong with it; see [`Error`].
-pub fn list(source: &Source, context: &Context<'_>) -> Result<Listing, Error> {
-    let (file, path) = match source {
-        Source::Directory(path) => return directory::list(path, context),
-        Source::TarFile(path) => {
-            let file = File::open(path).map_err(|e| failed(path, "open", e))?;
-            (file, path.as_path())
-        }
-        Source::Stdin => {
-            let path = Path::new("-");
-            let stdin = io::stdin().as_fd().try_clone_to_owned();
-            (
-                File::from(stdin.map_err(|e| failed(path, "open", e))?),
-                path,
-            )
-        }
-    };
-    let input = archive_input(file, path, context.spool_dir)?;
-    tar::list(input, path, context)
-}
-
 /// Lists one name of a directory and all below it: the only entry of the tree's root.
 ///
 /// # Errors
 /// As [`list`].
 pub fn list_one(dir: &Path, name: &OsStr, context: &Context<'_>) -> Result<Listing, Error> {
-    directory::list_one(dir, name, context)
+    let mut listing = Listing::default();
+    let store = directory::list_one(dir, name, context, &mut listing)?;
+    listing.stores.push(store);
+    Ok(listing)
 }
 
-/// An archive in a plain file is read where it is, any other through a spool.
-fn archive_input(mut file: File, path: &Path, spool_dir: &Path) -> Result<Input, Error> {
-    let stat = rustix::fs::fstat(&file).map_err(|e| failed(path, "stat", e.into()))?;
-    let seekable = matches!(
-        FileType::from_raw_mode(stat.st_mode),
-        FileType::RegularFile | FileType::BlockDevice
-    );
-    let read_error = |e| failed(path, "read", e);
-    let base = match seekable {
-        true => file.stream_position().map_err(read_error)?,
-        false => 0,
-    };
-    let mut start = Vec::with_capacity(Format::MAGIC_LEN);
-    let magic = file.by_ref().take(Format::MAGIC_LEN as u64);
-    { magic }.read_to_end(&mut start).map_err(read_error)?;
-    let format = Format::detect(&start);
-    if seekable {
-        let end = file.seek(SeekFrom::End(0)).map_err(read_error)?;
-        if format == Format::Plain {
-            let len = end.saturating_sub(base);
-            return Ok(Input::from_file(file, base, len, path));
-        }
-        file.seek(SeekFrom::Start(base)).map_err(read_error)?;
-        start.clear();
+/// A device node, where the caller wants none.
+fn device_refused(path: &[u8]) -> Error {
+    Error::Path {
+        path: path_buf(path),
+        why: "is a device node, and device nodes are refused",
     }
-    let stream = io::Cursor::new(start).chain(file);
-    let spool = Spool::start(stream, format, path, spool_dir)?;
-    Ok(Input::from_spool(spool, path))
 }
 
 fn failed(path: &Path, op: &'static str, source: io::Error) -> Error {

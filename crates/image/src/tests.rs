@@ -10,7 +10,7 @@ use uext4_ondisk::inode::FileType;
 
 use crate::error::Error;
 use crate::progress::{Counter, Phase};
-use crate::source::{Contents, Context, Listing, Source, SourceOptions, list};
+use crate::source::{Contents, Context, Input, Listing, Source, SourceOptions, list};
 use crate::tree::{EntryId, FileData};
 pub use fixture::*;
 
@@ -22,13 +22,14 @@ pub fn listed(source: &Source) -> Result<Listing, Error> {
 /// Lists.
 pub fn listed_with(source: &Source, options: &SourceOptions) -> Result<Listing, Error> {
     list(
-        source,
+        vec![Input::Source(source.clone())],
         &Context {
             options,
             spool_dir: &std::env::temp_dir(),
             leave_out: None,
             counter: &Counter::begin(&(), Phase::Listing, None),
         },
+        None,
     )
 }
 
@@ -55,7 +56,7 @@ pub struct Seen {
 /// All entries of a listing, contents read.
 pub fn seen(listing: &Listing) -> BTreeMap<String, Seen> {
     let tree = &listing.tree;
-    let mut contents = Contents::new(tree, &listing.store);
+    let mut contents = Contents::new(listing);
     let text = |bytes: &[u8]| bytes.escape_ascii().to_string();
     let mut names: BTreeMap<_, String> = BTreeMap::new();
     for entry in tree.entries() {

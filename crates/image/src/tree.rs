@@ -8,12 +8,19 @@
 //! Inserting follows tar's rules: missing directories appear by themselves, a directory that
 //! comes again gets new attributes, anything else that comes again replaces what was there, and a
 //! path that leads through a symbolic link follows it – inside the tree, never out of it.
+//!
+//! A tree may be made of several sources, one after the other: [`Tree::begin_source`]. Each entry
+//! has the number of the source that put it in last, so that a source can hide what the ones below
+//! it have brought ([`Tree::hide`]), and each file has the number of the store its contents are in.
+//! Entries that were hidden keep their place, and their path, but are in no listing any more.
 
 mod insert;
+mod layer;
 mod node;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 
 use hashbrown::HashTable;
@@ -35,6 +42,10 @@ pub const RANGES_MAX: usize = 2 << 20;
 pub const IMPLIED_MAX: u32 = 1 << 20;
 /// "No entry", in the chains of children.
 const NONE: u32 = u32::MAX;
+/// In the place of a source's number: the entry is in the tree no longer.
+const HIDDEN: u16 = u16::MAX;
+/// Most sources of one tree, the first included.
+pub const SOURCES_MAX: u16 = 10_000;
 
 /// Number of an entry of a [`Tree`], in the order they came in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -68,6 +79,8 @@ struct Entry {
     next: u32,
     name_at: u32,
     name_len: u8,
+    /// The source that put it in last, or [`HIDDEN`].
+    source: u16,
 }
 
 const _: () = assert!(size_of::<Entry>() <= 20);
@@ -88,6 +101,13 @@ pub struct Tree {
     implied: u32,
     /// What [`Tree::clamp_times`] was last asked for.
     time_max: PackedTime,
+    /// Entries that are not hidden.
+    live: usize,
+    /// The source that is being put in.
+    source: u16,
+    layer: layer::State,
+    /// Of nodes that a later source has given another name: an entry of their own source.
+    origins: HashMap<u32, EntryId>,
 }
 
 impl Default for Tree {
@@ -107,6 +127,7 @@ impl Tree {
             next: NONE,
             name_at: 0,
             name_len: 0,
+            source: 0,
         };
         Self {
             entries: vec![entry],
@@ -118,17 +139,26 @@ impl Tree {
             hasher: RandomState::new(),
             implied: 0,
             time_max: PackedTime(u64::MAX),
+            live: 1,
+            source: 0,
+            layer: layer::State::default(),
+            origins: HashMap::new(),
         }
     }
 
     /// Number of entries, the root included.
     pub fn len(&self) -> usize {
-        self.entries.len()
+        self.live
     }
 
     /// True if there is nothing but the root.
     pub fn is_empty(&self) -> bool {
-        self.entries.len() == 1
+        self.live == 1
+    }
+
+    /// One more than the largest [`EntryId::index`], for tables next to the tree.
+    pub fn entries_len(&self) -> usize {
+        self.entries.len()
     }
 
     /// One more than the largest [`NodeId::index`].
@@ -147,8 +177,17 @@ impl Tree {
     }
 
     /// All entries in the order they came in, the root first, parents before children.
-    pub fn entries(&self) -> impl Iterator<Item = EntryId> + use<> {
-        (0..self.entries.len() as u32).map(EntryId)
+    pub fn entries(&self) -> impl Iterator<Item = EntryId> {
+        let live = |&(_, entry): &(u32, &Entry)| entry.source != HIDDEN;
+        (0..)
+            .zip(&self.entries)
+            .filter(live)
+            .map(|(i, _)| EntryId(i))
+    }
+
+    /// True if the entry is in the tree no longer.
+    pub fn is_hidden(&self, entry: EntryId) -> bool {
+        self.entries[entry.index()].source == HIDDEN
     }
 
     /// The entries of a directory in the order they came in; none for what is not a directory.
@@ -157,11 +196,12 @@ impl Tree {
             Kind::Directory { first, .. } => first,
             _ => NONE,
         };
-        std::iter::from_fn(move || {
+        let all = std::iter::from_fn(move || {
             let id = (next != NONE).then_some(EntryId(next))?;
             next = self.entries[id.index()].next;
             Some(id)
-        })
+        });
+        all.filter(|&id| !self.is_hidden(id))
     }
 
     /// The directory an entry is in; the root is in itself.
@@ -240,6 +280,21 @@ impl Tree {
         }
     }
 
+    /// Says where the contents of a file are from now on: each piece, or all of it, from the next
+    /// of these offsets on.
+    pub fn set_place(&mut self, node: NodeId, place: &[u64]) {
+        match &mut self.nodes[node.index()].kind {
+            Kind::Whole { at, .. } => *at = place.first().copied().unwrap_or(*at),
+            Kind::Sparse { first, count, .. } => {
+                let pieces = &mut self.ranges[*first as usize..][..*count as usize];
+                for (piece, &at) in pieces.iter_mut().zip(place) {
+                    piece.at = at;
+                }
+            }
+            _ => {}
+        }
+    }
+
     /// The newest `mtime` of what the source itself has; `None` if it has nothing.
     pub fn newest_mtime(&self) -> Option<Timestamp> {
         let live = self.nodes.iter().filter(|n| n.links > 0 && !n.implied);
@@ -253,18 +308,18 @@ impl Tree {
         }
     }
 
-    /// Sets the times that a copy of the source would not share to the time of modification:
-    /// those of the last change and of the last access.
-    pub fn forget_own_times(&mut self) {
-        for node in &mut self.nodes {
+    /// Sets the times that a copy of a source would not share to the time of modification: those
+    /// of the last change and of the last access.
+    pub fn forget_own_times(&mut self, of: impl Fn(u16) -> bool) {
+        for node in self.nodes.iter_mut().filter(|node| of(node.source)) {
             let [_, mtime, _] = node.times;
             node.times = [mtime; 3];
         }
     }
 
     /// Sets the times of the last change to those of modification.
-    pub fn forget_change_times(&mut self) {
-        for node in &mut self.nodes {
+    pub fn forget_change_times(&mut self, of: impl Fn(u16) -> bool) {
+        for node in self.nodes.iter_mut().filter(|node| of(node.source)) {
             let [atime, mtime, _] = node.times;
             node.times = [atime, mtime, mtime];
         }

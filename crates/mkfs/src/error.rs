@@ -7,6 +7,17 @@ use uext4_ondisk::pack::PackError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
+    /// Contents lie where the file system needs its own blocks, or past its end, or in a file
+    /// system without `flex_bg`.
+    #[error(
+        "blocks {start} to {end} hold contents already, where the file system has its own blocks"
+    )]
+    Occupied {
+        /// First block.
+        start: u64,
+        /// Block after the last one.
+        end: u64,
+    },
     /// A flag's value cannot be.
     #[error("{flag}: {value}: {why}")]
     Option {

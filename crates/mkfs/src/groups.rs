@@ -9,6 +9,8 @@
 //! Where a backup stands in the way, the table that would hit it goes to the first gap of the flex
 //! group that is long enough, and the next ones follow that.
 
+use std::ops::Range;
+
 use uext4_ondisk::GroupNr;
 use uext4_ondisk::features::Incompat;
 
@@ -36,8 +38,9 @@ pub(crate) fn place(plan: &mut Plan, options: &Options) -> Result<(), Error> {
     }
     let flex = plan.features().incompat.contains(Incompat::FLEX_BG)
         && plan.geometry.log_groups_per_flex > 0;
-    if flex && options.extended.packed_meta_blocks {
-        pack_all(plan)?;
+    let occupied = occupy(plan, options, flex)?;
+    if flex && options.extended.packed_meta_blocks || occupied.is_some() {
+        pack_all(plan, occupied.unwrap_or(first_data_block))?;
     } else {
         let mut previous = None;
         for group in 0..groups {
@@ -54,15 +57,34 @@ pub(crate) fn place(plan: &mut Plan, options: &Options) -> Result<(), Error> {
         }
     }
     plan.count_in_clusters();
-    plan.overhead = plan.space.used_clusters() + first_data_block;
+    let contents: u64 = options.occupied.iter().map(|run| run.end - run.start).sum();
+    plan.overhead = plan.space.used_clusters() + first_data_block - contents;
     Ok(())
 }
 
-/// Everything at the start: all block bitmaps, then all inode bitmaps, then all tables.
-fn pack_all(plan: &mut Plan) -> Result<(), Error> {
+/// Takes the blocks that hold contents already; returns the block after the last of them.
+fn occupy(plan: &mut Plan, options: &Options, flex: bool) -> Result<Option<u64>, Error> {
+    let clusters = plan.geometry.cluster_bits > 0;
+    for &Range { start, end } in &options.occupied {
+        let run = Run {
+            start,
+            len: end.saturating_sub(start),
+        };
+        let inside =
+            start >= plan.geometry.first_data_block.into() && end <= plan.geometry.blocks_count;
+        if !flex || clusters || !inside || !plan.space.is_free(run) {
+            return Err(Error::Occupied { start, end });
+        }
+        plan.take(run);
+    }
+    Ok(options.occupied.last().map(|last| last.end))
+}
+
+/// Everything from `goal` on: all block bitmaps, then all inode bitmaps, then all tables.
+fn pack_all(plan: &mut Plan, goal: u64) -> Result<(), Error> {
     let table_len = u64::from(plan.geometry.itable_blocks());
     let end = plan.geometry.blocks_count;
-    let mut goal = plan.geometry.first_data_block.into();
+    let mut goal = goal;
     for (what, len) in [
         ("block bitmap", 1),
         ("inode bitmap", 1),

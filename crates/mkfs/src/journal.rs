@@ -84,6 +84,8 @@ pub(crate) fn create(plan: &mut Plan, options: &Options) -> Result<(), Error> {
     };
     let goal = match location {
         Some(block) => block,
+        // Behind the tables, which are behind the contents: the middle is in use.
+        None if !options.occupied.is_empty() => options.occupied.last().map_or(0, |last| last.end),
         None if plan.extents() => middle(plan),
         None => 0,
     };

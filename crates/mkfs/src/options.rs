@@ -3,6 +3,8 @@
 //! `None` means "not said", and [`crate::layout`] then chooses what mke2fs 1.47 would. Nothing here
 //! comes from a clock or from chance: identity and time are fields.
 
+use std::ops::Range;
+
 use uext4_ondisk::BlockSize;
 use uext4_ondisk::features::Features;
 
@@ -92,6 +94,10 @@ pub struct Options {
     /// The device is known to read as zeroes everywhere: nothing is discarded or zeroed, and the
     /// inode tables count as zeroed.
     pub assume_zeroed: bool,
+    /// Blocks that hold contents of files already, ascending and disjoint. They are in use from
+    /// the start, and the bitmaps and tables of all groups lie after the last of them, which
+    /// needs `flex_bg`.
+    pub occupied: Vec<Range<u64>>,
 }
 
 impl Options {
@@ -119,6 +125,7 @@ impl Options {
             hash_seed,
             time,
             assume_zeroed: false,
+            occupied: Vec::new(),
         }
     }
 

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use rustix::process::Resource;
-use uext4_image::{BuildOptions, Error, Excludes, Report, Size, Source, SourceOptions};
+use uext4_image::{
+    BuildOptions, Builder, Error, Excludes, Limits, Report, Size, Source, SourceOptions,
+};
 
 use super::{Output, bytes};
 use crate::args::parse_size;
@@ -20,7 +22,11 @@ use crate::owner::{self, Owner};
 use crate::phase_bar::PhaseBar;
 use crate::show::{escaped, size_text, uuid_text};
 
-/// Make an image from a directory or a tar archive
+/// Make an image from directories, tar archives and container layers
+///
+/// Sources are put one above the other: a directory is merged with what an earlier source has of
+/// the same name, and anything else replaces it. A layer (layer:FILE) may hide what the sources
+/// before it have by whiteouts (.wh.NAME).
 ///
 /// The image has the owners, modes, times, xattrs, ACLs, hard links, devices and holes of the
 /// source; the flags that lsattr shows are not copied, as with mke2fs and tar. The same source
@@ -34,12 +40,13 @@ use crate::show::{escaped, size_text, uuid_text};
 #[command(after_help = "Examples:
   uext4 build ./rootfs -o root.img
   uext4 build rootfs.tar.zst -o root.img --min
+  uext4 build base.tar ./overrides layer:last.tar.gz -o root.img
   docker export box | uext4 build - -o box.img --free 500M
   uext4 build ./rootfs -o root.img --owner 0:0 --exclude '*.pyc' --exclude /var/cache -L root")]
 pub struct BuildArgs {
-    /// Directory, tar archive, or - for an archive on standard input
-    #[arg(value_name = "SOURCE")]
-    source: PathBuf,
+    /// Directory, tar archive, - for an archive on standard input, or layer:FILE; see above
+    #[arg(value_name = "SOURCE", required = true)]
+    sources: Vec<PathBuf>,
     /// Image file or block device
     #[arg(short, long, value_name = "IMAGE")]
     output: PathBuf,
@@ -93,6 +100,37 @@ pub struct FillArgs {
     /// Directories: store access times; a copy of the source then gives other bytes
     #[arg(long)]
     preserve_atime: bool,
+    /// Refuse device nodes
+    #[arg(long)]
+    no_devices: bool,
+    /// Refuse sources of more entries; see `uext4 help build` for the defaults of all limits
+    #[arg(long, value_name = "N")]
+    max_entries: Option<u64>,
+    /// Refuse sources of more contents
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    max_bytes: Option<u64>,
+    /// Archives: refuse more than N decompressed bytes for each compressed one
+    #[arg(long, value_name = "N")]
+    max_ratio: Option<u64>,
+    /// Refuse paths of more names
+    #[arg(long, value_name = "N")]
+    max_depth: Option<u64>,
+    /// Refuse sources with more bytes of extended attributes
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    max_xattrs: Option<u64>,
+}
+
+impl FillArgs {
+    fn limits(&self) -> Limits {
+        let default = Limits::default();
+        Limits {
+            entries: self.max_entries.unwrap_or(default.entries),
+            bytes: self.max_bytes.unwrap_or(default.bytes),
+            ratio: self.max_ratio.unwrap_or(default.ratio),
+            depth: self.max_depth.unwrap_or(default.depth),
+            xattr_bytes: self.max_xattrs.unwrap_or(default.xattr_bytes),
+        }
+    }
 }
 
 /// Builds the image.
@@ -115,7 +153,7 @@ pub fn run(args: &BuildArgs, out: &mut Output) -> Result<Exit, Failure> {
         false => Verbosity::Normal,
     };
     let report = fill(
-        &args.source,
+        &args.sources,
         &args.output,
         size,
         &args.fill,
@@ -142,7 +180,7 @@ pub enum Verbosity {
 /// # Errors
 /// Exit 2, 4 if the archive is damaged, else 8; nothing is left under the image's name.
 pub fn fill(
-    source: &Path,
+    sources: &[PathBuf],
     image: &Path,
     size: Size,
     args: &FillArgs,
@@ -164,6 +202,8 @@ pub fn fill(
             owner_names: args.owner_names,
             excludes: excludes.map_err(|e| failure(image, &e))?,
             one_file_system: args.one_file_system,
+            limits: args.limits(),
+            no_devices: args.no_devices,
         },
         mkfs: format.options,
         size,
@@ -174,17 +214,21 @@ pub fn fill(
         clamp_times: args.clamp_times,
         preserve_atime: args.preserve_atime,
     };
-    let source = Source::from_argument(source);
-    let bad_path = match source {
-        Source::Directory(_) => {
-            open_more_files();
-            Exit::CouldNot
-        }
+    let sources: Vec<Source> = sources.iter().map(|s| Source::from_argument(s)).collect();
+    let bad_path = match sources.as_slice() {
+        [Source::Directory(_)] => Exit::CouldNot,
         _ => Exit::Damaged,
     };
+    if sources.iter().any(|s| matches!(s, Source::Directory(_))) {
+        open_more_files();
+    }
     wait_for_ending(image);
     let bar = PhaseBar::new(verbosity == Verbosity::Normal);
-    let built = uext4_image::build(&source, image, &options, &bar);
+    let mut builder = Builder::new(options);
+    for source in sources {
+        builder.source(source);
+    }
+    let built = builder.build(image, &bar);
     bar.clear();
     built.map_err(|error| failure_of(image, &error, bad_path))
 }

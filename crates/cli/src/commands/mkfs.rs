@@ -136,7 +136,7 @@ fn filled(args: &MkfsArgs, source: &Path, out: &mut Output) -> Result<Exit, Fail
         false => Verbosity::Normal,
     };
     let report = fill(
-        source,
+        &[source.to_path_buf()],
         &args.image,
         size,
         &FillArgs::default(),

@@ -25,6 +25,17 @@ const SMALL_FILE_MAX: u64 = (1 << 31) - 1;
 /// Maximum number of 512-byte units that `i_blocks` can count with `huge_file`.
 const SECTORS_MAX: u64 = (1 << 48) - 1;
 
+/// Blocks of a file that hold its data already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlacedRun {
+    /// First block of the file.
+    pub lblk: Lblk,
+    /// The block that it is.
+    pub pblk: Pblk,
+    /// Blocks, at least one.
+    pub len: u32,
+}
+
 /// Lists that every file needs, reused so that they are not allocated for each file.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
@@ -83,6 +94,68 @@ impl Creator {
         block_ranges(block_size, size, data, ranges)
     }
 
+    /// Gives an empty regular file the blocks in `runs`, which hold its data already and are in
+    /// use in the bitmaps.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for runs that are empty, out of order or past the end of the file or of
+    /// the file system, and for an inode that is not an empty file; [`Error::FileTooBig`],
+    /// [`Error::NoSpace`] for the blocks of the map; device errors.
+    pub fn place_file(&mut self, ino: Ino, size: u64, runs: &[PlacedRun]) -> Result<()> {
+        self.begin()?;
+        self.check_placed(size, runs)?;
+        let result = self.place_checked(ino, size, runs);
+        self.end(result)
+    }
+
+    fn check_placed(&self, size: u64, runs: &[PlacedRun]) -> Result<()> {
+        let geometry = self.sbi.geometry();
+        let block_size = geometry.block_size;
+        if !self.sbi.has_extents() || size > size_countable(geometry) {
+            return Err(Error::FileTooBig);
+        }
+        let (mut next, past) = (0, block_size.blocks_for(size));
+        for run in runs {
+            let (start, len) = (u64::from(run.lblk.0), u64::from(run.len));
+            let place_end = run.pblk.0.checked_add(len);
+            let is_inside = place_end.is_some_and(|end| end <= geometry.blocks_count);
+            if len == 0 || start < next || start + len > past || !is_inside {
+                let (start, len) = (start << block_size.log2(), len << block_size.log2());
+                let end = start.saturating_add(len);
+                return Err(Invalid::Data { start, end, size }.into());
+            }
+            next = start + len;
+        }
+        Ok(())
+    }
+
+    fn place_checked(&mut self, ino: Ino, size: u64, runs: &[PlacedRun]) -> Result<()> {
+        if size == 0 {
+            return Ok(());
+        }
+        self.scratch.extents.clear();
+        for run in runs {
+            let mut done = 0;
+            while done < run.len {
+                let len = (run.len - done).min(EXT_INIT_MAX_LEN.into());
+                self.scratch.extents.push(Extent {
+                    lblk: Lblk(run.lblk.0 + done),
+                    len: len as u16,
+                    pblk: Pblk(run.pblk.0 + u64::from(done)),
+                    unwritten: false,
+                });
+                done += len;
+            }
+        }
+        let mut mapped = RawInode::zeroed();
+        mapped.i_flags = InodeFlags::EXTENTS.bits().into();
+        let data: u64 = runs.iter().map(|run| u64::from(run.len)).sum();
+        let tree = self.map_extents(&mut mapped, ino)?;
+        let per_block = 1u64 << (self.sbi.geometry().block_size.log2() - 9);
+        add_sectors(&mut mapped, self.sbi.geometry(), (data + tree) * per_block)?;
+        self.store_map(ino, size, &mapped)
+    }
+
     fn write_ranges(
         &mut self,
         ino: Ino,
@@ -104,6 +177,11 @@ impl Creator {
             data,
             source,
         )?;
+        self.store_map(ino, size, &mapped)
+    }
+
+    /// Stores size, map and space of a file in its inode.
+    fn store_map(&mut self, ino: Ino, size: u64, mapped: &RawInode) -> Result<()> {
         let geometry = self.sbi.geometry();
         itable::update(&self.sbi, ino, None, |raw| {
             let is_file = FileType::from_mode(raw.i_mode.get()) == Some(FileType::Regular);
@@ -113,7 +191,7 @@ impl Creator {
             raw.i_size_lo = (size as u32).into();
             raw.i_size_high = ((size >> 32) as u32).into();
             raw.i_block = mapped.i_block;
-            add_sectors(raw, geometry, sectors(&mapped))
+            add_sectors(raw, geometry, sectors(mapped))
         })?;
         if size > SMALL_FILE_MAX {
             self.need_large_file();

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use uext4_ondisk::extent::EXT_INIT_MAX_LEN;
 use uext4_ondisk::features::Incompat;
 use uext4_ondisk::inode::{FileType, I_BLOCK_LEN};
 use uext4_ondisk::pack::directory::DirShape;
@@ -12,7 +13,7 @@ use uext4_ondisk::xattr::{
 };
 use uext4_ondisk::{Geometry, Ino};
 
-use super::content::{block_ranges, tables_of};
+use super::content::{PlacedRun, block_ranges, tables_of};
 use super::xattr::digest;
 use crate::base::error::{Error, Result};
 use crate::xattr::layout::{Attribute, XattrShape};
@@ -98,6 +99,17 @@ impl Footprint {
         };
         let tree = tree.ok_or(Error::FileTooBig)?;
         Ok(FileFootprint { data, tree })
+    }
+
+    /// Blocks of the extent tree of a file whose blocks have been chosen already.
+    ///
+    /// # Errors
+    /// [`Error::FileTooBig`].
+    pub fn placed(&self, runs: &[PlacedRun]) -> Result<u64> {
+        let extents = |run: &PlacedRun| u64::from(run.len.div_ceil(EXT_INIT_MAX_LEN.into()));
+        let tree = ExtentTree::new(self.geometry.block_size, None);
+        let blocks = tree.blocks(runs.iter().map(extents).sum());
+        blocks.ok_or(Error::FileTooBig)
     }
 
     /// Blocks of a symbolic link whose target has this many bytes.

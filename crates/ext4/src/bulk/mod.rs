@@ -42,6 +42,7 @@ use uext4_ondisk::{Damage, Geometry, Ino, Lblk, Pblk};
 use zerocopy::IntoBytes;
 
 pub use attributes::{Attributes, CreatorOptions, FileContent, NewInode};
+pub use content::PlacedRun;
 pub use finish::Summary;
 pub use footprint::{FileFootprint, Footprint, XattrFootprint};
 

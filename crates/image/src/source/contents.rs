@@ -4,20 +4,22 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{FileType, OFlags};
 use uext4_ondisk::inode::Timestamp;
 
 use super::directory;
-use super::{Store, failed};
+use super::spool::Spool;
+use super::{Listing, Store, failed};
 use crate::error::{Error, path_buf};
-use crate::tree::{EntryId, FileData, Node, Tree};
+use crate::tree::{EntryId, FileData, Node};
 
 /// Opens the files of a tree, best in the tree's order: the directories on the way stay open.
 pub struct Contents<'a> {
-    tree: &'a Tree,
-    store: &'a Store,
+    listing: &'a Listing,
+    /// The source whose directories are open.
+    source: u16,
     /// The directories from below the root to the one last used.
     dirs: Vec<(EntryId, OwnedFd)>,
 }
@@ -27,8 +29,7 @@ pub struct Contents<'a> {
 pub struct Content<'a> {
     file: Handle<'a>,
     data: FileData<'a>,
-    tree: &'a Tree,
-    store: &'a Store,
+    listing: &'a Listing,
     entry: EntryId,
     /// What went wrong, in more words than an [`io::Error`] has.
     error: Option<Error>,
@@ -40,14 +41,26 @@ enum Handle<'a> {
     Shared(&'a File),
     /// The file itself.
     Own(File),
+    /// The spool.
+    Spool(&'a Spool),
+}
+
+impl Handle<'_> {
+    fn read_exact_at(&self, buf: &mut [u8], at: u64) -> io::Result<()> {
+        match self {
+            Self::Shared(file) => file.read_exact_at(buf, at),
+            Self::Own(file) => file.read_exact_at(buf, at),
+            Self::Spool(spool) => spool.read_exact_at(buf, at),
+        }
+    }
 }
 
 impl<'a> Contents<'a> {
-    /// For the files of `tree`, whose contents `store` has.
-    pub fn new(tree: &'a Tree, store: &'a Store) -> Self {
+    /// For the files of `listing`.
+    pub fn new(listing: &'a Listing) -> Self {
         Self {
-            tree,
-            store,
+            listing,
+            source: 0,
             dirs: Vec::new(),
         }
     }
@@ -57,28 +70,38 @@ impl<'a> Contents<'a> {
     /// # Errors
     /// [`Error::Source`]; [`Error::Changed`] if it is not what was listed.
     pub fn open(&mut self, entry: EntryId) -> Result<Content<'a>, Error> {
-        let node = self.tree.node_of(entry);
-        let file = match self.store {
-            Store::Archive { file, .. } => Handle::Shared(file),
-            Store::Directory { copies, .. } => match copies.of(self.tree.node_id(entry)) {
+        let listing = self.listing;
+        let tree = &listing.tree;
+        let node = tree.node_of(entry);
+        let file = match (listing.store_of(node)?, &listing.spool) {
+            (Store::Archive { file, .. }, _) => Handle::Shared(file),
+            (Store::Directory { copies, .. }, _) => match copies.of(tree.node_id(entry)) {
                 Some(file) => Handle::Shared(file),
-                None => Handle::Own(self.open_file(entry, node)?),
+                None => Handle::Own(self.open_file(tree.origin(entry), node)?),
             },
+            (Store::Spool { .. }, Some(spool)) => Handle::Spool(spool),
+            (store @ (Store::Spool { .. } | Store::Placed { .. }), _) => {
+                let source = io::ErrorKind::Unsupported.into();
+                return Err(failed(store.path(), "read again", source));
+            }
         };
         Ok(Content {
             file,
-            data: self.tree.data(node),
-            tree: self.tree,
-            store: self.store,
+            data: tree.data(node),
+            listing,
             entry,
             error: None,
         })
     }
 
     fn open_file(&mut self, entry: EntryId, node: &Node) -> Result<File, Error> {
-        let path = || path_of(self.tree, self.store, entry);
-        let name = self.tree.name(entry);
-        let dir = self.directory(self.tree.parent(entry))?;
+        let path = || path_of(self.listing, entry);
+        if self.source != node.source() {
+            self.source = node.source();
+            self.dirs.clear();
+        }
+        let name = self.listing.tree.name(entry);
+        let dir = self.directory(self.listing.tree.parent(entry))?;
         let file = directory::open(dir, name, OFlags::empty());
         let file = file.map_err(|e| failed(&path(), "open", e.into()))?;
         let stat = rustix::fs::fstat(&file).map_err(|e| failed(&path(), "stat", e.into()))?;
@@ -90,7 +113,7 @@ impl<'a> Contents<'a> {
             "no longer a file"
         } else if u64::try_from(stat.st_size) != Ok(node.size()) {
             "its size"
-        } else if self.tree.was_modified(node, mtime) {
+        } else if self.listing.tree.was_modified(node, mtime) {
             "its time of modification"
         } else {
             return Ok(File::from(file));
@@ -110,24 +133,28 @@ impl<'a> Contents<'a> {
                 break i + 1;
             }
             missing.push(at);
-            at = self.tree.parent(at);
+            at = self.listing.tree.parent(at);
         };
         self.dirs.truncate(depth);
         while let Some(next) = missing.pop() {
-            let name = self.tree.name(next);
+            let name = self.listing.tree.name(next);
             let fd = directory::open_directory(self.last()?, name);
-            let fd =
-                fd.map_err(|e| failed(&path_of(self.tree, self.store, next), "open", e.into()))?;
+            let fd = fd.map_err(|e| failed(&path_of(self.listing, next), "open", e.into()))?;
             self.dirs.push((next, fd));
         }
         self.last()
     }
 
     fn last(&self) -> Result<BorrowedFd<'_>, Error> {
-        match (self.dirs.last(), self.store) {
+        let stores = &self.listing.stores;
+        match (self.dirs.last(), stores.get(usize::from(self.source))) {
             (Some((_, fd)), _) => Ok(fd.as_fd()),
-            (None, Store::Directory { root, .. }) => Ok(root.as_fd()),
-            (None, Store::Archive { file, .. }) => Ok(file.as_fd()),
+            (None, Some(Store::Directory { root, .. })) => Ok(root.as_fd()),
+            (None, _) => Err(failed(
+                Path::new("."),
+                "open",
+                io::ErrorKind::NotADirectory.into(),
+            )),
         }
     }
 }
@@ -139,10 +166,7 @@ impl Content<'_> {
     /// What reading says; [`Content::take_error`] reports more. A file that has become shorter is
     /// an error, never zeroes.
     pub fn read_exact_at(&mut self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        let file = match &self.file {
-            Handle::Shared(file) => file,
-            Handle::Own(file) => file,
-        };
+        let file = &self.file;
         let result = match self.data {
             FileData::Whole { at } => file.read_exact_at(buf, at.saturating_add(offset)),
             FileData::Sparse(pieces) => {
@@ -160,7 +184,7 @@ impl Content<'_> {
             }
         };
         result.map_err(|e| {
-            let (kind, path) = (e.kind(), path_of(self.tree, self.store, self.entry));
+            let (kind, path) = (e.kind(), path_of(self.listing, self.entry));
             self.error = Some(match kind {
                 io::ErrorKind::UnexpectedEof => Error::Changed {
                     path,
@@ -179,10 +203,10 @@ impl Content<'_> {
 }
 
 /// How errors call an entry.
-fn path_of(tree: &Tree, store: &Store, entry: EntryId) -> PathBuf {
-    match store {
-        Store::Directory { path, .. } | Store::Archive { path, .. } => {
-            path.join(path_buf(&tree.path(entry)))
-        }
+fn path_of(listing: &Listing, entry: EntryId) -> PathBuf {
+    let path = path_buf(&listing.tree.path(entry));
+    match listing.store_of(listing.tree.node_of(entry)) {
+        Ok(store) => store.path().join(path),
+        Err(_) => path,
     }
 }

@@ -19,28 +19,27 @@ use uext4_ondisk::inode::{DeviceNumber, Timestamp};
 use uext4_ondisk::xattr::{INDEX_SYSTEM, split_name};
 
 use super::copies::{self, Copies};
-use super::{Context, Listing, Owner, Store, Warnings, failed, owner};
+use super::{Context, Listing, Owner, Store, device_refused, failed, owner};
 use crate::error::Error;
 use crate::ids::HostIds;
 use crate::preload;
-use crate::tree::{
-    Attributes, DataRange, EntryId, FileData, NewNode, NodeId, RANGES_MAX, Tree, Xattr,
-};
+use crate::tree::{Attributes, DataRange, EntryId, FileData, NewNode, NodeId, RANGES_MAX, Xattr};
 
-/// Lists a directory.
+/// Lists a directory into `listing`, as the source that has begun there; returns its store.
 ///
 /// # Errors
 /// [`Error::Source`] for what cannot be read, [`Error::TooMany`].
-pub fn list(path: &Path, context: &Context<'_>) -> Result<Listing, Error> {
-    let (root, mut walk) = start(path, context)?;
+pub fn list(path: &Path, context: &Context<'_>, listing: &mut Listing) -> Result<Store, Error> {
+    let (root, mut walk) = start(path, context, listing)?;
     let mut stat = rustix::fs::fstat(&root).map_err(|e| failed(path, "stat", e.into()))?;
     preload::see(root.as_fd(), OsStr::new("."), &mut stat).map_err(|e| failed(path, "stat", e))?;
     let attributes = walk.attributes(&stat, root.as_fd(), None)?;
-    walk.tree.insert(b".", NewNode::Directory, attributes)?;
+    let tree = &mut walk.listing.tree;
+    tree.insert(b".", NewNode::Directory, attributes)?;
     let again = open_directory(root.as_fd(), b".").map_err(|e| failed(path, "open", e.into()))?;
     let level = walk.level(again, EntryId::ROOT, 0)?;
     walk.run(level)?;
-    Ok(walk.listing(root, path))
+    Ok(walk.store(root, path))
 }
 
 /// Lists one name of a directory, whatever it is, and all below it: the only entry of the tree's
@@ -48,8 +47,13 @@ pub fn list(path: &Path, context: &Context<'_>) -> Result<Listing, Error> {
 ///
 /// # Errors
 /// As [`list`].
-pub fn list_one(dir: &Path, name: &OsStr, context: &Context<'_>) -> Result<Listing, Error> {
-    let (root, mut walk) = start(dir, context)?;
+pub fn list_one(
+    dir: &Path,
+    name: &OsStr,
+    context: &Context<'_>,
+    listing: &mut Listing,
+) -> Result<Store, Error> {
+    let (root, mut walk) = start(dir, context, listing)?;
     let fd = open_directory(root.as_fd(), b".").map_err(|e| failed(dir, "open", e.into()))?;
     let name = CString::new(name.as_bytes())
         .map_err(|_| failed(&dir.join(name), "open", io::ErrorKind::InvalidInput.into()))?;
@@ -60,19 +64,22 @@ pub fn list_one(dir: &Path, name: &OsStr, context: &Context<'_>) -> Result<Listi
         outside: 0,
     };
     walk.run(level)?;
-    Ok(walk.listing(root, dir))
+    Ok(walk.store(root, dir))
 }
 
 /// Opens the directory where a walk begins.
-fn start<'a>(dir: &Path, context: &'a Context<'a>) -> Result<(OwnedFd, Walk<'a>), Error> {
+fn start<'a>(
+    dir: &Path,
+    context: &'a Context<'a>,
+    listing: &'a mut Listing,
+) -> Result<(OwnedFd, Walk<'a>), Error> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = rustix::fs::open(dir, flags, Mode::empty());
     let root = root.map_err(|e| failed(dir, "open", e.into()))?;
     let stat = rustix::fs::fstat(&root).map_err(|e| failed(dir, "stat", e.into()))?;
     let walk = Walk {
         context,
-        tree: Tree::new(),
-        warnings: Warnings::default(),
+        listing,
         path: dir.to_path_buf(),
         inside: Vec::new(),
         linked: HashMap::new(),
@@ -101,8 +108,7 @@ pub fn open(parent: BorrowedFd<'_>, name: &[u8], flags: OFlags) -> Result<OwnedF
 
 struct Walk<'a> {
     context: &'a Context<'a>,
-    tree: Tree,
-    warnings: Warnings,
+    listing: &'a mut Listing,
     /// Where the walk is.
     path: PathBuf,
     /// The same, from the root of the source.
@@ -126,15 +132,11 @@ struct Level {
 }
 
 impl Walk<'_> {
-    fn listing(self, root: OwnedFd, path: &Path) -> Listing {
-        Listing {
-            tree: self.tree,
-            warnings: self.warnings,
-            store: Store::Directory {
-                root,
-                path: path.to_path_buf(),
-                copies: self.copies,
-            },
+    fn store(self, root: OwnedFd, path: &Path) -> Store {
+        Store::Directory {
+            root,
+            path: path.to_path_buf(),
+            copies: self.copies,
         }
     }
 
@@ -151,6 +153,7 @@ impl Walk<'_> {
                 continue;
             };
             let name = name.as_bytes();
+            self.context.counter.check()?;
             let outside = self.inside.len();
             if outside > 0 {
                 self.inside.push(b'/');
@@ -161,6 +164,7 @@ impl Walk<'_> {
             if let Some((fd, entry)) = entered {
                 let next = self.level(fd, entry, outside)?;
                 levels.push(next);
+                self.context.options.limits.check_depth(levels.len())?;
             } else {
                 self.path.pop();
                 self.inside.truncate(outside);
@@ -211,22 +215,30 @@ impl Walk<'_> {
         };
         let identity = (stat.st_dev, stat.st_ino);
         if self.context.leave_out == Some(identity) {
-            self.warnings
+            self.listing
+                .warnings
                 .add(&self.inside, "left out: it is the output");
             return Ok(None);
         }
         let kind = FileType::from_raw_mode(stat.st_mode);
         let shared = stat.st_nlink > 1 && kind != FileType::Directory;
         if let Some(&node) = self.linked.get(&identity).filter(|_| shared) {
-            self.tree.link_at(level.entry, name, node)?;
+            self.listing.tree.link_at(level.entry, name, node)?;
             self.context.counter.entry();
             return Ok(None);
         }
         let attributes = self.attributes(&stat, level.fd.as_fd(), Some(name))?;
+        let bytes = match kind {
+            FileType::RegularFile => u64::try_from(stat.st_size).unwrap_or(0),
+            _ => 0,
+        };
+        let limits = &self.context.options.limits;
+        self.listing.used.add(limits, bytes, &attributes.xattrs)?;
         let entry = self.insert(level, name, &stat, &target, attributes)?;
         self.context.counter.entry();
         if shared {
-            self.linked.insert(identity, self.tree.node_id(entry));
+            self.linked
+                .insert(identity, self.listing.tree.node_id(entry));
         }
         let other_device = self.context.options.one_file_system && stat.st_dev != self.device;
         if kind != FileType::Directory || other_device {
@@ -272,6 +284,11 @@ impl Walk<'_> {
                 }
             }
             FileType::Symlink => NewNode::Symlink(target),
+            FileType::CharacterDevice | FileType::BlockDevice
+                if self.context.options.no_devices =>
+            {
+                return Err(device_refused(&self.inside));
+            }
             FileType::CharacterDevice => NewNode::CharDevice(number()),
             FileType::BlockDevice => NewNode::BlockDevice(number()),
             FileType::Fifo => NewNode::Fifo,
@@ -283,9 +300,12 @@ impl Walk<'_> {
                 });
             }
         };
-        let entry = self.tree.insert_at(level.entry, name, node, attributes)?;
+        let entry = self
+            .listing
+            .tree
+            .insert_at(level.entry, name, node, attributes)?;
         if is_copied {
-            self.copies.note(self.tree.node_id(entry));
+            self.copies.note(self.listing.tree.node_id(entry));
         }
         Ok(entry)
     }
@@ -393,7 +413,7 @@ impl Walk<'_> {
                 Some((index, _)) if index != INDEX_SYSTEM => {}
                 _ => {
                     let what = format!("{shown} left out: ext4 has no such attributes");
-                    self.warnings.add(&self.inside, what);
+                    self.listing.warnings.add(&self.inside, what);
                     continue;
                 }
             }
@@ -403,7 +423,7 @@ impl Walk<'_> {
                 Err(Errno::NODATA) => {}
                 Err(e @ (Errno::PERM | Errno::ACCESS | Errno::OPNOTSUPP)) => {
                     let what = format!("{shown} left out: {}", io::Error::from(e));
-                    self.warnings.add(&self.inside, what);
+                    self.listing.warnings.add(&self.inside, what);
                 }
                 Err(e) => return Err(self.failed("read an extended attribute", e)),
             }

@@ -10,13 +10,13 @@
 
 mod header;
 mod input;
+mod members;
 mod pax;
 mod sparse;
 #[cfg(test)]
 mod tests;
 
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 
 use uext4_ondisk::acl::Acl;
 use uext4_ondisk::inode::Timestamp;
@@ -24,12 +24,14 @@ use uext4_ondisk::xattr::{
     INDEX_POSIX_ACL_ACCESS, INDEX_POSIX_ACL_DEFAULT, INDEX_USER, split_name,
 };
 
-use super::{Context, Listing, Owner, Store, Warnings, owner};
+use super::layer::strip_overlay;
+use super::sink::Sink;
+use super::{Context, Listing, Owner, device_refused, owner};
 use crate::acl;
-use crate::error::{Error, TarDamage, path_buf};
+use crate::error::{Error, TarDamage};
 use crate::ids::HostIds;
 use crate::path;
-use crate::tree::{Attributes, DataRange, FileData, NewNode, Tree, Xattr};
+use crate::tree::{Attributes, DataRange, FileData, NewNode, Xattr};
 use header::{BLOCK, Header};
 pub use input::Input;
 use pax::Pax;
@@ -38,9 +40,6 @@ use pax::Pax;
 const RECORDS_MAX: u64 = 8 << 20;
 /// Most bytes of what global records say: every member to come carries it.
 const GLOBAL_MAX: u64 = 16 << 10;
-/// Most bytes that extended attributes of global records take in all sets of attributes together:
-/// one short record for each member can make a set of its own out of them.
-const GLOBAL_XATTRS_MAX: u64 = 64 << 20;
 /// Longest name in a GNU long-name member, in bytes.
 const LONG_NAME_MAX: u64 = 64 << 10;
 /// Most bytes of zeroes that are an archive without members: archivers fill up their last record.
@@ -49,39 +48,50 @@ const EMPTY_MAX: u64 = 1 << 20;
 const INDEX_TRUSTED: u8 = 4;
 const INDEX_SECURITY: u8 = 6;
 
-/// Lists an archive.
+/// Lists an archive into `listing`, as the source that has begun there. Contents of a stream go to
+/// `sink`.
 ///
 /// # Errors
 /// [`Error::Tar`] with the offset of what is wrong; the tree's errors; what reading says.
-pub fn list(input: Input, path: &Path, context: &Context<'_>) -> Result<Listing, Error> {
+pub fn list(
+    input: Input,
+    kind: ArchiveKind,
+    context: &Context<'_>,
+    listing: &mut Listing,
+    sink: Sink<'_>,
+) -> Result<(), Error> {
     let mut lister = Lister {
         input,
+        kind,
         context,
-        tree: Tree::new(),
-        warnings: Warnings::default(),
+        listing,
+        sink,
         global: Pax::default(),
         repeated: 0,
         ids: HostIds::default(),
     };
     while let Some(member) = lister.next_member()? {
         lister.take(member)?;
+        context.counter.check()?;
     }
-    lister.input.finish()?;
-    Ok(Listing {
-        store: Store::Archive {
-            file: lister.input.file().clone(),
-            path: path.to_path_buf(),
-        },
-        tree: lister.tree,
-        warnings: lister.warnings,
-    })
+    lister.input.finish()
+}
+
+/// What the names in an archive mean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ArchiveKind {
+    /// Files.
+    Files,
+    /// A layer of a container image: some names say what the layers below have and it has not.
+    Layer,
 }
 
 struct Lister<'a> {
     input: Input,
+    kind: ArchiveKind,
     context: &'a Context<'a>,
-    tree: Tree,
-    warnings: Warnings,
+    listing: &'a mut Listing,
+    sink: Sink<'a>,
     /// Records that hold for all members to come.
     global: Pax,
     /// Bytes that sets of attributes have taken which begin with those of the global records.
@@ -193,7 +203,7 @@ impl Lister<'_> {
         }
         if self.input.peek_block()?.is_some_and(|b| b != [0; BLOCK]) {
             let what = format!("a lone block of zeroes at byte {at} ends the archive");
-            self.warnings.add(b"-", what);
+            self.listing.warnings.add(b"-", what);
         }
         Ok(None)
     }
@@ -221,7 +231,6 @@ impl Lister<'_> {
 
     fn not_tar(&self, block: &[u8; BLOCK]) -> Error {
         let hint = match block {
-            [b'B', b'Z', b'h', ..] => " (bzip2 is not supported)",
             [b'L', b'Z', b'I', b'P', ..] => " (lzip is not supported)",
             [0x04, 0x22, 0x4D, 0x18, ..] => " (lz4 is not supported)",
             [b'P', b'K', ..] => " (a zip file)",
@@ -248,8 +257,7 @@ impl Lister<'_> {
         }
         let mut body = vec![0; size as usize];
         self.input.read_exact(&mut body, what)?;
-        let padding = size.next_multiple_of(BLOCK as u64) - size;
-        self.input.skip_padding(padding);
+        self.input.skip_padding(size)?;
         Ok(body)
     }
 
@@ -259,7 +267,12 @@ impl Lister<'_> {
         let header = Header::parsed_before(&block);
         let path = member.path(&header);
         let kind = self.kind(&header, &path, at)?;
+        let depth = path::names(&path)?.count();
+        self.context.options.limits.check_depth(depth)?;
         let stored = self.stored_size(&member, &header, kind)?;
+        if kind == Kind::File && self.is_marker(&path, stored)? {
+            return Ok(());
+        }
         if self
             .context
             .options
@@ -283,11 +296,10 @@ impl Lister<'_> {
         let (target, sparse);
         let node = match kind {
             Kind::File | Kind::HardLink => {
-                let base = self.input.base();
                 let (size, map) = self.contents(&member, &header, stored)?;
                 sparse = map;
                 let data = match &sparse {
-                    Contents::Whole(at) => FileData::Whole { at: base + at },
+                    Contents::Whole(at) => FileData::Whole { at: *at },
                     Contents::Sparse(pieces) => FileData::Sparse(pieces),
                 };
                 NewNode::File { size, data }
@@ -299,6 +311,9 @@ impl Lister<'_> {
                 NewNode::Symlink(&target)
             }
             Kind::CharDevice | Kind::BlockDevice => {
+                if self.context.options.no_devices {
+                    return Err(device_refused(&path));
+                }
                 let number = header.device();
                 let number = number.map_err(|why| self.input.damage(at, why))?;
                 match kind {
@@ -310,32 +325,14 @@ impl Lister<'_> {
         if kind != Kind::File {
             self.input.skip(stored, "contents")?;
         }
-        let sets = self.tree.xattr_sets_len();
-        self.tree.insert(&path, node, attributes)?;
-        if self.tree.xattr_sets_len() > sets && !self.global.xattrs.is_empty() {
-            self.repeat_global(&path)?;
-        }
+        self.insert(&path, node, attributes, stored)?;
         self.context.counter.entry();
         self.context.counter.bytes(stored);
         Ok(())
     }
 
-    /// The member at `path` has a set of attributes of its own, which those of the global records
-    /// may be part of.
-    fn repeat_global(&mut self, path: &[u8]) -> Result<(), Error> {
-        self.repeated += self.global.len();
-        match self.repeated > GLOBAL_XATTRS_MAX {
-            true => Err(Error::Path {
-                path: path_buf(path),
-                why: "with it, the global extended attributes are repeated in over 64 MiB of \
-                      different sets",
-            }),
-            false => Ok(()),
-        }
-    }
-
     fn link(&mut self, path: &[u8], target: &[u8]) -> Result<(), Error> {
-        match self.tree.link(path, target) {
+        match self.listing.tree.link(path, target) {
             Err(Error::HardLink { path, target, .. })
                 if self
                     .context
@@ -368,7 +365,7 @@ impl Lister<'_> {
             kind => {
                 let kind = char::from(kind);
                 let what = format!("unknown member type {kind:?}, taken as a file");
-                self.warnings.add(path, what);
+                self.listing.warnings.add(path, what);
                 Kind::File
             }
         })
@@ -425,15 +422,17 @@ impl Lister<'_> {
         } else if let Some(map) = &sparse.map {
             (sparse.real_size, map.clone())
         } else {
-            let at = self.input.position();
-            self.input.skip(stored, "contents")?;
+            let at = self.input.place(&self.sink);
+            self.input.store(stored, &mut self.sink)?;
+            self.input.skip_padding(stored)?;
+            self.sink.end_file()?;
             return Ok((stored, Contents::Whole(at)));
         };
-        let at = self.input.base() + self.input.position();
-        self.input.skip(stored, "contents")?;
+        let at = self.input.place(&self.sink);
         let bad = |why| self.input.damage(member.at, TarDamage::Sparse { why });
         let size = size.ok_or_else(|| bad("the real size is not stated"))?;
-        let pieces = sparse::pieces(&map, size, at, stored).map_err(bad)?;
+        let mut pieces = sparse::pieces(&map, size, at, stored).map_err(bad)?;
+        self.store_pieces(&mut pieces, stored)?;
         Ok((size, Contents::Sparse(pieces)))
     }
 
@@ -488,15 +487,23 @@ impl Lister<'_> {
                 None => {}
                 // In front, so that an attribute of this name, which says it exactly, wins.
                 Some(Ok(acl)) => pax.xattrs.insert(0, (name.into(), acl.to_wire())),
-                Some(Err(why)) => self.warnings.add(path, format!("{name} left out: {why}")),
+                Some(Err(why)) => self
+                    .listing
+                    .warnings
+                    .add(path, format!("{name} left out: {why}")),
             }
         }
         let mut kept = std::mem::take(&mut pax.xattrs);
+        if self.kind == ArchiveKind::Layer {
+            strip_overlay(&mut kept);
+        }
         kept.retain(|(name, value)| match keep(name, value, kind, mode) {
             Ok(keep) => keep,
             Err(why) => {
                 let name = String::from_utf8_lossy(name);
-                self.warnings.add(path, format!("{name} left out: {why}"));
+                self.listing
+                    .warnings
+                    .add(path, format!("{name} left out: {why}"));
                 false
             }
         });

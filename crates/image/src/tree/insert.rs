@@ -25,6 +25,7 @@ impl Tree {
             links: 0,
             xattrs: XattrSet::default(),
             mode: 0o755,
+            source: 0,
             implied: true,
         }
     }
@@ -74,14 +75,13 @@ impl Tree {
         match (self.nodes[old].kind, made.kind) {
             (Kind::Directory { .. }, Kind::Directory { .. }) => {
                 self.set_directory(old, made);
+                self.entries[entry.index()].source = self.source;
                 return Ok(entry);
             }
-            (Kind::Directory { first, .. }, _) if first != NONE => {
-                let path = self.path(entry);
-                return Err(at_path(&path, "comes again and would replace a directory"));
-            }
+            (Kind::Directory { .. }, _) => self.clear_for_another(entry)?,
             _ => {}
         }
+        self.entries[entry.index()].source = self.source;
         if self.nodes[old].links == 1 {
             self.nodes[old] = Node { links: 1, ..made };
         } else {
@@ -111,7 +111,10 @@ impl Tree {
         let node = self.entries[found.index()].node;
         match self.link_at(parent, &name, NodeId(node)) {
             Err(Error::Path { why, .. }) => Err(bad(why)),
-            other => other,
+            other => {
+                self.note_link(found);
+                other
+            }
         }
     }
 
@@ -134,13 +137,13 @@ impl Tree {
         };
         let old = self.entries[entry.index()].node;
         if old == node.0 {
+            self.entries[entry.index()].source = self.source;
             return Ok(entry);
         }
-        if let Kind::Directory { first, .. } = self.nodes[old as usize].kind
-            && first != NONE
-        {
-            return fail(self, "comes again and would replace a directory");
+        if let Kind::Directory { .. } = self.nodes[old as usize].kind {
+            self.clear_for_another(entry)?;
         }
+        self.entries[entry.index()].source = self.source;
         self.nodes[old as usize].links -= 1;
         self.nodes[node.index()].links += 1;
         self.entries[entry.index()].node = node.0;
@@ -173,6 +176,7 @@ impl Tree {
             links: 0,
             xattrs: self.xattrs.intern(attributes.xattrs)?,
             mode: attributes.mode & 0o7777,
+            source: self.source,
             implied: false,
         })
     }
@@ -238,7 +242,9 @@ impl Tree {
             next: NONE,
             name_at,
             name_len: name.len() as u8,
+            source: self.source,
         });
+        self.live += 1;
         self.nodes[node as usize].links += 1;
         let parent_node = self.entries[parent.index()].node as usize;
         if let Kind::Directory { first, last } = &mut self.nodes[parent_node].kind {
@@ -259,7 +265,7 @@ impl Tree {
     }
 
     /// The entry a path names, itself not followed if it is a symbolic link.
-    fn find(&mut self, path: &[u8]) -> Result<Option<EntryId>, Error> {
+    pub(super) fn find(&mut self, path: &[u8]) -> Result<Option<EntryId>, Error> {
         // Following may make directories a dangling link points to; a target below one of those
         // is not there, so the worst that happens is an empty directory next to the error.
         Ok(match self.parent_of(path)? {
@@ -270,7 +276,7 @@ impl Tree {
 
     /// The directory a path's last name belongs into, made if missing, and that name; `None` for
     /// the root itself.
-    fn parent_of(&mut self, path: &[u8]) -> Result<Option<(EntryId, Vec<u8>)>, Error> {
+    pub(super) fn parent_of(&mut self, path: &[u8]) -> Result<Option<(EntryId, Vec<u8>)>, Error> {
         let mut names = path::names(path)?;
         let Some(mut last) = names.next() else {
             return Ok(None);
@@ -344,7 +350,7 @@ fn number(len: usize, what: &'static str) -> Result<u32, Error> {
     }
 }
 
-fn at_path(path: &[u8], why: &'static str) -> Error {
+pub(super) fn at_path(path: &[u8], why: &'static str) -> Error {
     Error::Path {
         path: path_buf(path),
         why,

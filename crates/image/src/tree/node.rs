@@ -112,6 +112,8 @@ pub struct Node {
     pub(super) links: u32,
     pub(super) xattrs: XattrSet,
     pub(super) mode: u16,
+    /// Number of the source it came with, whose store has its contents.
+    pub(super) source: u16,
     /// Made because something below it came without it; its times are still to be set.
     pub(super) implied: bool,
 }
@@ -162,6 +164,11 @@ impl Node {
     /// Times of last access, last change of the contents, and last change of the inode.
     pub fn times(&self) -> [Timestamp; 3] {
         self.times.map(PackedTime::get)
+    }
+
+    /// Number of the source it came with, whose store has its contents.
+    pub fn source(&self) -> u16 {
+        self.source
     }
 
     /// Number of names it has (of a directory: 1).

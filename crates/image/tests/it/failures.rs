@@ -1,5 +1,6 @@
 //! What goes wrong leaves nothing, and says what it was.
 
+use std::cell::Cell;
 use std::fs;
 use std::path::Path;
 
@@ -73,27 +74,62 @@ fn archives_cut_short_or_hostile() {
 #[test]
 fn a_file_that_changes_meanwhile() {
     use uext4_image::{Amount, Phase, Progress};
-    struct Truncate<'a>(&'a Path);
+    /// Truncates a file when the build looks for the so manieth time whether it is cancelled: once
+    /// for each entry that is listed, then once for each file that is copied.
+    struct Truncate<'a>(&'a Path, Cell<usize>);
     impl Progress for Truncate<'_> {
-        fn begin(&self, phase: Phase, _: Option<Amount>) {
-            if phase == Phase::Writing {
+        fn begin(&self, _: Phase, _: Option<Amount>) {}
+        fn update(&self, _: Amount) {}
+        fn is_cancelled(&self) -> bool {
+            self.1.set(self.1.get().wrapping_sub(1));
+            if self.1.get() == 0 {
                 fs::write(self.0, "shorter").unwrap();
             }
+            false
         }
+    }
+    for size in [Size::Auto, Size::Min] {
+        let place = Place::populated();
+        let changing = place.tree().join("sub/block");
+        let source = Source::Directory(place.tree());
+        let options = BuildOptions {
+            size,
+            ..BuildOptions::default()
+        };
+        let entries = crate::walk::walk(&place.tree()).len();
+        let truncate = Truncate(&changing, Cell::new(entries));
+        let error = build(&source, &place.image(), &options, &truncate).unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .contains("sub/block: changed while it was read"),
+            "{error}"
+        );
+        assert!(!place.image().exists());
+    }
+}
+
+#[test]
+fn a_cancelled_build_leaves_nothing() {
+    use uext4_image::{Amount, Phase, Progress};
+    struct Cancel(Cell<u32>);
+    impl Progress for Cancel {
+        fn begin(&self, _: Phase, _: Option<Amount>) {}
         fn update(&self, _: Amount) {}
+        fn is_cancelled(&self) -> bool {
+            self.0.set(self.0.get().saturating_sub(1));
+            self.0.get() == 0
+        }
     }
     let place = Place::populated();
-    let changing = place.tree().join("sub/block");
     let source = Source::Directory(place.tree());
-    let options = BuildOptions::default();
-    let error = build(&source, &place.image(), &options, &Truncate(&changing)).unwrap_err();
-    assert!(
-        error
-            .to_string()
-            .contains("sub/block: changed while it was read"),
-        "{error}"
-    );
-    assert!(!place.image().exists());
+    for calls in [1, 10, 30, 50] {
+        let cancel = Cancel(Cell::new(calls));
+        let options = BuildOptions::default();
+        let error = build(&source, &place.image(), &options, &cancel).unwrap_err();
+        assert!(matches!(error, Error::Cancelled), "{error}");
+        assert!(!place.image().exists());
+    }
 }
 
 #[test]

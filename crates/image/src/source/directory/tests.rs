@@ -88,7 +88,7 @@ fn a_file_that_changes_is_an_error() {
     fs::write(&path, pattern(10_000)).unwrap();
     let listing = listed(&source(&dir)).unwrap();
     let entry = listing.tree.child(EntryId::ROOT, b"file").unwrap();
-    let open = || Contents::new(&listing.tree, &listing.store).open(entry);
+    let open = || Contents::new(&listing).open(entry);
     let mut content = open().unwrap();
     fs::write(&path, "short").unwrap();
     let mut buf = vec![0; 10_000];
@@ -131,9 +131,7 @@ fn deeper_than_a_path_may_be_long() {
     let listing = listed(&source(&dir)).unwrap();
     assert_eq!(listing.tree.len(), 22);
     let last = listing.tree.entries().last().unwrap();
-    Contents::new(&listing.tree, &listing.store)
-        .open(last)
-        .unwrap();
+    Contents::new(&listing).open(last).unwrap();
 }
 
 #[test]

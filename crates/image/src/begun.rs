@@ -1,0 +1,128 @@
+//! Whether contents go to their places while sources are read, and the image until it is known
+//! how large it will be.
+
+use std::sync::Arc;
+
+use crate::error::Error;
+use crate::options::BuildOptions;
+use crate::output::{Draft, Output};
+use crate::place::{Placed, Placer, Region};
+use crate::progress::Counter;
+use crate::size::{Size, with_defaults};
+use crate::source::{Context, Input, Listing, SourceOptions, Store, list};
+
+/// Any size: what depends on it is not looked at.
+const ANY_LEN: u64 = 1 << 30;
+
+/// An image that was begun.
+pub enum Begun {
+    /// Nothing of it is written before it is laid out.
+    Later(Output),
+    /// Contents of streams are.
+    Now(Draft, Placer),
+}
+
+/// An image whose sources were listed.
+pub enum Listed {
+    /// Nothing of it is written.
+    Later(Output),
+    /// Contents of streams are.
+    Now(Draft, Placed),
+}
+
+impl Begun {
+    /// Begins to place contents, if that is possible: the image is a file, and where contents lie
+    /// does not depend on how large it will be.
+    ///
+    /// # Errors
+    /// What mkfs says of the options, [`Error::Output`], [`Error::Thread`].
+    pub fn new(output: Output, options: &BuildOptions) -> Result<Self, Error> {
+        if !output.is_file() {
+            return Ok(Self::Later(output));
+        }
+        let region = match options.size {
+            Size::Exact(len) => Region::of_layout(&uext4_mkfs::layout(&options.mkfs, len)?),
+            Size::Auto => {
+                let layout = uext4_mkfs::layout(&with_defaults(&options.mkfs), ANY_LEN)?;
+                let geometry = &layout.geometry;
+                let per_group = geometry.blocks_per_group.get().into();
+                Region::first(&geometry.features, geometry.block_size, per_group)
+            }
+            Size::Free(_) | Size::Min => None,
+        };
+        let Some(region) = region else {
+            return Ok(Self::Later(output));
+        };
+        let draft = output.begin(0)?;
+        let offset = options.mkfs.extended.offset;
+        let placer = Placer::new(region, Arc::clone(draft.file()), offset)?;
+        Ok(Self::Now(draft, placer))
+    }
+
+    /// Lists the sources, and places the contents of streams.
+    ///
+    /// # Errors
+    /// As [`list`] and [`Placer::finish`].
+    pub fn list(
+        self,
+        inputs: Vec<Input>,
+        options: &SourceOptions,
+        counter: &Counter<'_>,
+    ) -> Result<(Listing, Listed), Error> {
+        let (spool_dir, leave_out) = match &self {
+            Self::Later(output) => (output.directory().to_path_buf(), output.identity()),
+            Self::Now(draft, _) => (draft.directory().to_path_buf(), draft.identity()),
+        };
+        let context = Context {
+            options,
+            spool_dir: &spool_dir,
+            leave_out,
+            counter,
+        };
+        match self {
+            Self::Later(output) => {
+                let listing = list(inputs, &context, None)?;
+                Ok((listing, Listed::Later(output)))
+            }
+            Self::Now(draft, mut placer) => {
+                let listing = list(inputs, &context, Some(&mut placer))?;
+                let is_placed = |store: &Store| matches!(store, Store::Placed { .. });
+                let sources = listing.stores.iter().map(is_placed).collect();
+                let placed = placer.finish()?.of(sources);
+                Ok((listing, Listed::Now(draft, placed)))
+            }
+        }
+    }
+}
+
+impl Listed {
+    /// Contents that were placed.
+    pub fn placed(&self) -> Option<&Placed> {
+        match self {
+            Self::Now(_, placed) => Some(placed),
+            Self::Later(_) => None,
+        }
+    }
+
+    /// Bytes of the block device; `None` for a file, which gets the size it needs.
+    pub fn device_len(&self) -> Option<u64> {
+        match self {
+            Self::Later(output) => output.device_len(),
+            Self::Now(..) => None,
+        }
+    }
+
+    /// Makes the image so many bytes long.
+    ///
+    /// # Errors
+    /// [`Error::Output`], [`Error::Device`].
+    pub fn cut(self, len: u64) -> Result<(Draft, Option<Placed>), Error> {
+        match self {
+            Self::Later(output) => Ok((output.begin(len)?, None)),
+            Self::Now(draft, placed) => {
+                draft.file().set_len(len)?;
+                Ok((draft, Some(placed)))
+            }
+        }
+    }
+}

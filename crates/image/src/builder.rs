@@ -1,0 +1,94 @@
+//! Building an image from several sources.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use crate::build::{Report, run};
+use crate::error::Error;
+use crate::options::BuildOptions;
+use crate::progress::Progress;
+use crate::source::{ArchiveKind, Input, Reader, Source};
+
+/// An image of several sources, each above those before it.
+///
+/// A directory of a later source is merged with the one of an earlier source, whose entries stay
+/// and whose attributes do not; anything else of a later source replaces what an earlier one has
+/// at its path, with all below that. Archives are read once, in the order they were added, while
+/// the image is written; see [`Builder::build`].
+///
+/// ```no_run
+/// use uext4_image::{BuildOptions, Builder, Source};
+///
+/// let mut builder = Builder::new(BuildOptions::default());
+/// builder.source(Source::Directory("rootfs".into()));
+/// builder.archive("release.tar.zst", std::fs::File::open("release.tar.zst").unwrap());
+/// let report = builder.build("root.img".as_ref(), &()).unwrap();
+/// println!("{} bytes", report.image_bytes);
+/// ```
+pub struct Builder {
+    options: BuildOptions,
+    inputs: Vec<Input>,
+}
+
+impl Builder {
+    /// An image without sources: an empty file system.
+    pub fn new(options: BuildOptions) -> Self {
+        Self {
+            options,
+            inputs: Vec::new(),
+        }
+    }
+
+    /// Adds a source.
+    pub fn source(&mut self, source: Source) -> &mut Self {
+        self.inputs.push(Input::Source(source));
+        self
+    }
+
+    /// Adds a tar archive, plain or compressed, that is read from `input`; `name` is how errors
+    /// call it.
+    pub fn archive(
+        &mut self,
+        name: impl Into<PathBuf>,
+        input: impl Read + Send + 'static,
+    ) -> &mut Self {
+        self.reader(name.into(), Box::new(input), ArchiveKind::Files)
+    }
+
+    /// As [`Builder::archive`], for a layer of a container image: its whiteouts hide what the
+    /// sources before it have.
+    pub fn layer(
+        &mut self,
+        name: impl Into<PathBuf>,
+        input: impl Read + Send + 'static,
+    ) -> &mut Self {
+        self.reader(name.into(), Box::new(input), ArchiveKind::Layer)
+    }
+
+    fn reader(
+        &mut self,
+        path: PathBuf,
+        input: Box<dyn Read + Send>,
+        kind: ArchiveKind,
+    ) -> &mut Self {
+        self.inputs.push(Input::Reader(Reader {
+            input,
+            path,
+            kind,
+            check: None,
+        }));
+        self
+    }
+
+    /// Makes the image at `output`.
+    ///
+    /// A file appears under its name when it is complete and durable; whatever went wrong, nothing
+    /// is left behind and what had the name still has it. The same sources and options give the
+    /// same bytes. [`Progress::is_cancelled`] stops it.
+    ///
+    /// # Errors
+    /// Whatever is wrong with a source, the wishes or the output; see [`Error`].
+    pub fn build(self, output: &Path, progress: &dyn Progress) -> Result<Report, Error> {
+        run(self.inputs, output, &self.options, progress)
+    }
+}

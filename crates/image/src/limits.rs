@@ -1,0 +1,139 @@
+//! What a source may at most hold: a few bytes of a compressed archive can stand for very
+//! much.
+
+use std::io::{self, Read};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::error::Error;
+use crate::tree::Xattr;
+
+/// Decompressed bytes below which the ratio is not looked at: sparse files compress well.
+pub const RATIO_FROM: u64 = 1 << 30;
+
+/// Limits of one build. Whatever passes one of them is an error that names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Entries, those that later ones replace included.
+    pub entries: u64,
+    /// Bytes of contents, holes not counted, those that later files replace included.
+    pub bytes: u64,
+    /// Decompressed bytes for each compressed one, from 1 GiB on.
+    pub ratio: u64,
+    /// Names in one path.
+    pub depth: u64,
+    /// Bytes of extended attributes, names and values, all entries together.
+    pub xattr_bytes: u64,
+}
+
+impl Default for Limits {
+    /// More than any image has, less than what fills a machine's memory or disk: 50,000,000
+    /// entries, 16 TiB, 10,000 to 1, 16,384 names, 4 GiB of attributes.
+    fn default() -> Self {
+        Self {
+            entries: 50_000_000,
+            bytes: 16 << 40,
+            ratio: 10_000,
+            depth: crate::path::DEPTH_MAX as u64,
+            xattr_bytes: 4 << 30,
+        }
+    }
+}
+
+impl Limits {
+    /// Looks at a path of so many names.
+    ///
+    /// # Errors
+    /// [`Error::TooMany`].
+    pub fn check_depth(&self, names: usize) -> Result<(), Error> {
+        match names as u64 > self.depth {
+            true => Err(Error::TooMany {
+                what: "names in one path",
+                limit: self.depth,
+            }),
+            false => Ok(()),
+        }
+    }
+}
+
+/// How much of the limits is used up.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Used {
+    entries: u64,
+    bytes: u64,
+    xattr_bytes: u64,
+}
+
+impl Used {
+    /// One more entry, with so many bytes of contents and these attributes.
+    ///
+    /// # Errors
+    /// [`Error::TooMany`] naming the limit.
+    pub fn add(&mut self, limits: &Limits, bytes: u64, xattrs: &[Xattr]) -> Result<(), Error> {
+        let xattr_bytes = xattrs.iter().map(|(name, value)| name.len() + value.len());
+        let xattr_bytes = xattr_bytes.sum::<usize>() as u64;
+        self.entries += 1;
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.xattr_bytes = self.xattr_bytes.saturating_add(xattr_bytes);
+        for (what, used, limit) in [
+            ("entries", self.entries, limits.entries),
+            ("bytes of contents", self.bytes, limits.bytes),
+            (
+                "bytes of extended attributes",
+                self.xattr_bytes,
+                limits.xattr_bytes,
+            ),
+        ] {
+            if used > limit {
+                return Err(Error::TooMany { what, limit });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How many bytes of a compressed input have been read.
+#[derive(Debug, Default)]
+pub struct Compressed(Arc<AtomicU64>);
+
+impl Compressed {
+    /// Compares with the decompressed bytes.
+    ///
+    /// # Errors
+    /// [`Error::Bomb`].
+    pub fn check(&self, decompressed: u64, ratio: u64, path: &Path) -> Result<(), Error> {
+        let compressed = self.0.load(Ordering::Relaxed);
+        let limit = compressed.saturating_mul(ratio).max(RATIO_FROM);
+        match decompressed > limit {
+            true => Err(Error::Bomb {
+                path: path.to_path_buf(),
+                compressed,
+                decompressed,
+                ratio,
+            }),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Counts what is read from `input`.
+pub fn counted<R: Read>(input: R) -> (impl Read, Compressed) {
+    let count = Compressed::default();
+    let counter = Arc::clone(&count.0);
+    (Counting { input, counter }, count)
+}
+
+struct Counting<R> {
+    input: R,
+    counter: Arc<AtomicU64>,
+}
+
+impl<R: Read> Read for Counting<R> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let len = self.input.read(buf)?;
+        // One thread writes it, and the same one reads it.
+        self.counter.fetch_add(len as u64, Ordering::Relaxed);
+        Ok(len)
+    }
+}

@@ -1,0 +1,48 @@
+//! How to build an image.
+
+use crate::size::Size;
+use crate::source::SourceOptions;
+
+/// How to build an image. The defaults give what `mke2fs -t ext4` would make, but for its identity
+/// and size.
+#[derive(Clone, Debug)]
+pub struct BuildOptions {
+    /// How to read the source.
+    pub source: SourceOptions,
+    /// The file system. `uuid`, `hash_seed`, `time` and `reserved_percent` in it are not used: the
+    /// fields below replace them.
+    pub mkfs: uext4_mkfs::Options,
+    /// How large the image shall be.
+    pub size: Size,
+    /// Per cent of the blocks that only root may take; by default 5 as in mke2fs, but none if the
+    /// image is as small as can be or has so much free.
+    pub reserved_percent: Option<f64>,
+    /// UUID; by default it follows from the names, attributes and sizes in the source.
+    pub uuid: Option<[u8; 16]>,
+    /// Seed of the hashes of directories; by default as the UUID.
+    pub hash_seed: Option<[u8; 16]>,
+    /// The time of everything the source does not date, such as the file system itself, in seconds
+    /// since 1970 (`SOURCE_DATE_EPOCH`); by default the newest modification in the source.
+    pub time: Option<i64>,
+    /// No time stamp of the source is to be later than `time`.
+    pub clamp_times: bool,
+    /// Directories: the image has the access times of the source. By default these, like the times
+    /// of the last change always, are the times of modification: a copy of the source has others.
+    pub preserve_atime: bool,
+}
+
+impl Default for BuildOptions {
+    fn default() -> Self {
+        Self {
+            source: SourceOptions::default(),
+            mkfs: uext4_mkfs::Options::new([0; 16], [0; 16], 0),
+            size: Size::Auto,
+            reserved_percent: None,
+            uuid: None,
+            hash_seed: None,
+            time: None,
+            clamp_times: false,
+            preserve_atime: false,
+        }
+    }
+}

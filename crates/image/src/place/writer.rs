@@ -1,0 +1,145 @@
+//! The thread that writes contents, so that reading and writing them overlap.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::{self, JoinHandle};
+
+use uext4_blockdev::{BlockDevice, FileDevice, WriteRequest};
+
+use super::region::Region;
+use crate::chunks::Slice;
+use crate::error::Error;
+
+/// Batches on their way to the thread.
+const AHEAD: usize = 4;
+/// The file grows in steps of so many bytes; the end is cut when the image is complete.
+const GROWTH: u64 = 1 << 30;
+/// Most zeroes in one part.
+pub const ZEROES_MAX: usize = 64 << 10;
+static ZEROES: [u8; ZEROES_MAX] = [0; ZEROES_MAX];
+
+/// Bytes to write, after those before them.
+pub enum Part {
+    Bytes(Slice),
+    /// At most [`ZEROES_MAX`].
+    Zeroes(usize),
+}
+
+impl Part {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Bytes(slice) => slice,
+            Self::Zeroes(len) => ZEROES.get(..*len).unwrap_or(&ZEROES),
+        }
+    }
+}
+
+/// The sender's side.
+pub struct Writer {
+    batches: Option<SyncSender<Vec<Part>>>,
+    thread: Option<JoinHandle<Result<(), Error>>>,
+}
+
+impl Writer {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// [`Error::Thread`].
+    pub fn start(region: Arc<Region>, device: Arc<FileDevice>, offset: u64) -> Result<Self, Error> {
+        let (batches, received) = sync_channel(AHEAD);
+        let thread = thread::Builder::new().name("write".into());
+        let mut cursor = Cursor {
+            region,
+            device,
+            offset,
+            linear: 0,
+        };
+        let spawned = thread.spawn(move || cursor.run(&received));
+        Ok(Self {
+            batches: Some(batches),
+            thread: Some(spawned.map_err(|source| Error::Thread { source })?),
+        })
+    }
+
+    /// Appends a batch.
+    ///
+    /// # Errors
+    /// Why an earlier one could not be written.
+    pub fn send(&mut self, batch: Vec<Part>) -> Result<(), Error> {
+        let sent = self.batches.as_ref().map(|batches| batches.send(batch));
+        match sent {
+            Some(Ok(())) => Ok(()),
+            _ => self.finish(),
+        }
+    }
+
+    /// Waits until all batches are written.
+    ///
+    /// # Errors
+    /// As [`Writer::send`].
+    pub fn finish(&mut self) -> Result<(), Error> {
+        self.batches = None;
+        let ended = || std::io::Error::other("the thread that writes contents has ended");
+        let failed = || Error::Thread { source: ended() };
+        match self.thread.take() {
+            Some(thread) => thread.join().unwrap_or_else(|_| Err(failed())),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The thread's side.
+struct Cursor {
+    region: Arc<Region>,
+    device: Arc<FileDevice>,
+    offset: u64,
+    /// Linear offset of the next byte.
+    linear: u64,
+}
+
+impl Cursor {
+    fn run(&mut self, batches: &Receiver<Vec<Part>>) -> Result<(), Error> {
+        batches.iter().try_for_each(|batch| self.write(&batch))
+    }
+
+    fn write(&mut self, batch: &[Part]) -> Result<(), Error> {
+        let mut requests = Vec::with_capacity(batch.len() + 1);
+        for part in batch {
+            let mut bytes = part.bytes();
+            while !bytes.is_empty() {
+                let (at, here) = self.place(bytes.len() as u64)?;
+                let (buf, rest) = bytes.split_at(here);
+                requests.push(WriteRequest { offset: at, buf });
+                self.linear += here as u64;
+                bytes = rest;
+            }
+        }
+        if let Some(last) = requests.last() {
+            let end = last.offset + last.buf.len() as u64;
+            if end > self.device.len() {
+                self.device.set_len(end.next_multiple_of(GROWTH))?;
+            }
+        }
+        Ok(self.device.write_many(&requests)?)
+    }
+
+    /// Where the next byte goes, and how many of the `len` bytes go there in a row.
+    fn place(&self, len: u64) -> Result<(u64, usize), Error> {
+        let block = self.region.block_len();
+        let (first, inside) = (self.linear / block, self.linear % block);
+        let last = (self.linear + len).div_ceil(block);
+        // The placer does not send what does not fit.
+        let run = self
+            .region
+            .runs(first..last)
+            .next()
+            .ok_or(Error::DoesNotFit {
+                what: "bytes of contents",
+                need: self.linear + len,
+                have: self.region.limit(),
+            })?;
+        let at = self.offset + run.start * block + inside;
+        let here = (run.len * block - inside).min(len);
+        Ok((at, here as usize))
+    }
+}

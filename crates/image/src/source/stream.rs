@@ -1,0 +1,188 @@
+//! Sources in order: which are read at once, and which may be read where they are.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+
+use rustix::fs::FileType;
+
+use super::copy::copy_files;
+use super::sink::Sink;
+use super::spool::Spool;
+use super::tar::{self, ArchiveKind};
+use super::{Context, Listing, Source, Store, directory, failed};
+use crate::chunks::{Check, Chunks, Format, Stream};
+use crate::error::Error;
+use crate::place::Placer;
+
+/// Bytes decompressed before they are wanted: of the source that is being read, and of the next
+/// ones where there are several.
+const AHEAD: usize = 8 << 20;
+const AHEAD_OF_NEXT: usize = 64 << 20;
+
+/// A source as a build reads it.
+pub enum Input {
+    /// One that has a path.
+    Source(Source),
+    /// An archive that is read once.
+    Reader(Reader),
+}
+
+/// An archive that is read once, plain or compressed.
+pub struct Reader {
+    /// The bytes.
+    pub input: Box<dyn Read + Send>,
+    /// How errors call it.
+    pub path: PathBuf,
+    /// Whether it is a layer.
+    pub kind: ArchiveKind,
+    /// Shown all decompressed bytes.
+    pub check: Option<Box<dyn Check>>,
+}
+
+/// A source that was opened.
+enum Opened {
+    Directory(PathBuf),
+    Archive(tar::Input, ArchiveKind),
+}
+
+/// Lists sources, each above those before it. Contents of streams go to the placer, or else into a
+/// spool.
+///
+/// # Errors
+/// Whatever is wrong with them; see [`Error`].
+pub fn list(
+    inputs: Vec<Input>,
+    context: &Context<'_>,
+    mut placer: Option<&mut Placer>,
+) -> Result<Listing, Error> {
+    let mut listing = Listing::default();
+    let mut waiting = inputs.into_iter();
+    let mut opened = VecDeque::new();
+    let side_by_side = thread::available_parallelism().map_or(1, usize::from);
+    let ahead = match waiting.len() {
+        1 => AHEAD,
+        _ => AHEAD_OF_NEXT,
+    };
+    for number in 0.. {
+        // Each decompresses in a thread of its own, while those before it are listed.
+        while opened.len() < side_by_side {
+            let Some(input) = waiting.next() else { break };
+            let places = placer.is_some();
+            opened.push_back(open(input, context, ahead, places)?);
+        }
+        let Some(source) = opened.pop_front() else {
+            break;
+        };
+        listing.tree.begin_source(number)?;
+        let store = match source {
+            Opened::Directory(path) => directory::list(&path, context, &mut listing)?,
+            Opened::Archive(input, kind) => {
+                archive(input, kind, context, &mut listing, placer.as_deref_mut())?
+            }
+        };
+        let is_directory = matches!(store, Store::Directory { .. });
+        listing.stores.push(store);
+        if let Some(placer) = placer.as_deref_mut().filter(|_| is_directory) {
+            copy_files(&mut listing, placer, context.counter)?;
+        }
+    }
+    Ok(listing)
+}
+
+fn archive(
+    input: tar::Input,
+    kind: ArchiveKind,
+    context: &Context<'_>,
+    listing: &mut Listing,
+    placer: Option<&mut Placer>,
+) -> Result<Store, Error> {
+    let path = input.path().to_path_buf();
+    let file = input.file().cloned();
+    let mut spool = listing
+        .spool
+        .take()
+        .unwrap_or_else(|| Spool::new(context.spool_dir));
+    let is_placed = placer.is_some();
+    let sink = match placer {
+        Some(placer) => Sink::Place(placer),
+        None => Sink::Spool(&mut spool),
+    };
+    tar::list(input, kind, context, listing, sink)?;
+    listing.spool = Some(spool);
+    Ok(match (file, is_placed) {
+        (Some(file), _) => Store::Archive { file, path },
+        (None, true) => Store::Placed { path },
+        (None, false) => Store::Spool { path },
+    })
+}
+
+fn open(input: Input, context: &Context<'_>, ahead: usize, places: bool) -> Result<Opened, Error> {
+    let (file, path, kind) = match input {
+        Input::Source(Source::Directory(path)) => return Ok(Opened::Directory(path)),
+        Input::Source(Source::TarFile(path)) => (open_file(&path)?, path, ArchiveKind::Files),
+        Input::Source(Source::Layer(path)) => (open_file(&path)?, path, ArchiveKind::Layer),
+        Input::Source(Source::Stdin) => {
+            let path = Path::new("-");
+            let stdin = io::stdin().as_fd().try_clone_to_owned();
+            let stdin = stdin.map_err(|e| failed(path, "open", e))?;
+            (File::from(stdin), path.to_path_buf(), ArchiveKind::Files)
+        }
+        Input::Reader(reader) => return stream(reader, context, ahead),
+    };
+    if !places && let Some(input) = in_place(&file, &path)? {
+        return Ok(Opened::Archive(input, kind));
+    }
+    let reader = Reader {
+        input: Box::new(file),
+        path,
+        kind,
+        check: None,
+    };
+    stream(reader, context, ahead)
+}
+
+fn stream(reader: Reader, context: &Context<'_>, ahead: usize) -> Result<Opened, Error> {
+    let path = reader.path.clone();
+    let chunks = Chunks::start(Stream {
+        input: reader.input,
+        path: reader.path,
+        check: reader.check,
+        ahead,
+        ratio: context.options.limits.ratio,
+    })?;
+    let input = tar::Input::from_stream(chunks, &path);
+    Ok(Opened::Archive(input, reader.kind))
+}
+
+fn open_file(path: &Path) -> Result<File, Error> {
+    File::open(path).map_err(|e| failed(path, "open", e))
+}
+
+/// A plain archive in a file can be read where it is; `None` for any other.
+fn in_place(file: &File, path: &Path) -> Result<Option<tar::Input>, Error> {
+    let stat = rustix::fs::fstat(file).map_err(|e| failed(path, "stat", e.into()))?;
+    let seekable = matches!(
+        FileType::from_raw_mode(stat.st_mode),
+        FileType::RegularFile | FileType::BlockDevice
+    );
+    if !seekable {
+        return Ok(None);
+    }
+    let read_error = |e| failed(path, "read", e);
+    let mut file = file.try_clone().map_err(|e| failed(path, "open", e))?;
+    let base = file.stream_position().map_err(read_error)?;
+    let mut start = [0; Format::MAGIC_LEN];
+    let len = file.read_at(&mut start, base).map_err(read_error)?;
+    if Format::detect(start.get(..len).unwrap_or_default()) != Format::Plain {
+        return Ok(None);
+    }
+    let end = file.seek(SeekFrom::End(0)).map_err(read_error)?;
+    let len = end.saturating_sub(base);
+    Ok(Some(tar::Input::from_file(Arc::new(file), base, len, path)))
+}

@@ -1,0 +1,201 @@
+//! Several sources in one tree: what a source hides of the ones below it.
+//!
+//! A source hides an entry of the sources below, and all below that entry, but nothing that it has
+//! brought itself, whether before or after. So the order in which a layer has its whiteouts and
+//! its entries makes no difference to the tree (OCI image-spec, layer.md, "Whiteouts").
+//!
+//! Hiding costs one visit of each entry below what is hidden. A directory below which nothing of
+//! the sources below is left is remembered until the next source begins, and not visited again, so
+//! that no number of whiteouts costs more than the tree has entries, times the depth of the paths.
+
+use std::collections::HashSet;
+use std::hash::BuildHasher;
+
+use uext4_ondisk::inode::FileType;
+
+use super::insert::at_path;
+use super::node::{Kind, Node};
+use super::{EntryId, HIDDEN, SOURCES_MAX, Tree};
+use crate::error::{Error, path_buf};
+
+/// What the source that is being put in has done.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    /// Directories with nothing of the sources below in them, at any depth.
+    clean: HashSet<u32>,
+    /// Entries of the sources below that a hard link of this source names.
+    linked: HashSet<u32>,
+}
+
+impl Tree {
+    /// What is put in from now on belongs to the next source, above all before; returns its number,
+    /// 0 for the first.
+    ///
+    /// # Errors
+    /// [`Error::TooMany`] after [`SOURCES_MAX`].
+    pub fn begin_source(&mut self, number: u16) -> Result<(), Error> {
+        if number >= SOURCES_MAX {
+            return Err(Error::TooMany {
+                what: "sources",
+                limit: SOURCES_MAX.into(),
+            });
+        }
+        self.source = number;
+        self.layer = State::default();
+        Ok(())
+    }
+
+    /// Hides what the sources below have at `path`, and all below that. Nothing happens if there
+    /// is no such thing.
+    ///
+    /// # Errors
+    /// [`Error::Path`] for a path that cannot be or for the root, [`Error::HardLink`] if a hard
+    /// link of this source names what would be hidden.
+    pub fn hide(&mut self, path: &[u8]) -> Result<(), Error> {
+        let Some((parent, name)) = self.parent_of(path)? else {
+            return Err(at_path(path, "the root directory cannot be removed"));
+        };
+        match self.child(parent, &name) {
+            Some(entry) => self.hide_below(entry, Top::Hidden),
+            None => Ok(()),
+        }
+    }
+
+    /// Hides all that the sources below have in the directory at `path`.
+    ///
+    /// # Errors
+    /// As [`Tree::hide`], the root excepted.
+    pub fn hide_contents(&mut self, path: &[u8]) -> Result<(), Error> {
+        match self.find(path)? {
+            Some(entry) => self.hide_below(entry, Top::Stays),
+            None => Ok(()),
+        }
+    }
+
+    /// A directory makes way for something else.
+    pub(super) fn clear_for_another(&mut self, entry: EntryId) -> Result<(), Error> {
+        self.hide_below(entry, Top::Stays)?;
+        let is_empty = self.children(entry).next().is_none();
+        match is_empty {
+            true => Ok(()),
+            false => Err(at_path(
+                &self.path(entry),
+                "comes again and would replace a directory",
+            )),
+        }
+    }
+
+    /// A hard link of the current source names this entry.
+    pub(super) fn note_link(&mut self, target: EntryId) {
+        if self.entries[target.index()].source != self.source {
+            self.layer.linked.insert(target.0);
+            let node = self.entries[target.index()].node;
+            self.origins.entry(node).or_insert(target);
+        }
+    }
+
+    /// The entry that the node of `entry` came with, in the source that has its contents; it may
+    /// be hidden, or another file by now.
+    pub fn origin(&self, entry: EntryId) -> EntryId {
+        let has_come_with = self.node_of(entry).source == self.entries[entry.index()].source;
+        match self.origins.get(&self.node_id(entry).0) {
+            Some(&origin) if !has_come_with => origin,
+            _ => entry,
+        }
+    }
+
+    fn hide_below(&mut self, top: EntryId, what: Top) -> Result<(), Error> {
+        if self.is_clean(top) {
+            return Ok(());
+        }
+        let mut below = self.lower_part(top);
+        // Children come after their parents: from the back, each is settled before its parent is.
+        below.sort_unstable_by_key(|entry| std::cmp::Reverse(entry.0));
+        for entry in below {
+            if entry == top && matches!(what, Top::Stays) {
+                continue;
+            }
+            let has_kept = self.children(entry).next().is_some();
+            let is_lower = self.entries[entry.index()].source != self.source;
+            match (is_lower, has_kept) {
+                (true, false) => self.remove(entry)?,
+                // Only a directory of a source below, in which this source has put something.
+                (true, true) => self.make_implied(entry),
+                (false, _) => {}
+            }
+        }
+        if self.node_of(top).file_type() == FileType::Directory && !self.is_hidden(top) {
+            self.layer.clean.insert(top.0);
+        }
+        Ok(())
+    }
+
+    /// True if an earlier call has left nothing to hide below `entry`.
+    fn is_clean(&self, entry: EntryId) -> bool {
+        let mut at = entry;
+        while !self.layer.clean.contains(&at.0) {
+            if at == EntryId::ROOT {
+                return false;
+            }
+            at = self.parent(at);
+        }
+        true
+    }
+
+    /// `top` and all below it, but for what is known to be clean.
+    fn lower_part(&self, top: EntryId) -> Vec<EntryId> {
+        let mut found = vec![top];
+        let mut next = 0;
+        while let Some(&entry) = found.get(next) {
+            next += 1;
+            if !self.layer.clean.contains(&entry.0) {
+                found.extend(self.children(entry));
+            }
+        }
+        found
+    }
+
+    fn remove(&mut self, entry: EntryId) -> Result<(), Error> {
+        if self.layer.linked.contains(&entry.0) {
+            let path = path_buf(&self.path(entry));
+            return Err(Error::HardLink {
+                target: path.clone(),
+                path,
+                why: "a hard link of the same layer names what a whiteout of it hides",
+            });
+        }
+        let id = entry.0;
+        let hash = self
+            .hasher
+            .hash_one((self.parent(entry).0, self.name(entry)));
+        if let Ok(found) = self.index.find_entry(hash, |&i| i == id) {
+            found.remove();
+        }
+        let node = self.entries[entry.index()].node as usize;
+        self.nodes[node].links -= 1;
+        self.entries[entry.index()].source = HIDDEN;
+        self.live -= 1;
+        Ok(())
+    }
+
+    /// The directory remains only because something is in it.
+    fn make_implied(&mut self, entry: EntryId) {
+        let node = self.entries[entry.index()].node as usize;
+        let old = self.nodes[node];
+        if let Kind::Directory { .. } = old.kind {
+            self.nodes[node] = Node {
+                kind: old.kind,
+                links: old.links,
+                ..Self::implied_directory()
+            };
+        }
+        self.entries[entry.index()].source = self.source;
+    }
+}
+
+/// Whether what lies at the top is hidden, too.
+#[derive(Clone, Copy)]
+enum Top {
+    Hidden,
+    Stays,
+}
