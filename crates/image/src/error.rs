@@ -184,6 +184,12 @@ pub enum FinishError {
         /// Its length.
         len: usize,
     },
+    /// A partition table says itself where the file system begins.
+    #[error("an offset of {offset} bytes and a partition table exclude each other")]
+    Offset {
+        /// Where the file system was to begin.
+        offset: u64,
+    },
     /// A partition with a hash tree must be of a type that has one for the tree.
     #[error(
         "partitions of type {kind} have no type for their hash tree, as root-ARCH and usr-ARCH do"

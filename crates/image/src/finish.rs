@@ -50,15 +50,25 @@ pub enum Salt {
 pub struct Finish {
     gpt: Option<Gpt>,
     verity: Option<Verity>,
+    /// Bytes that are left free before the file system where there is no partition table.
+    offset: u64,
 }
 
 impl FinishOptions {
-    /// What it will be for the file system with this UUID, on a device with sectors of so many
-    /// bytes: 512 for a file.
+    /// What it will be for the file system with this UUID, which begins at byte `offset`, on a
+    /// device with sectors of so many bytes: 512 for a file.
     ///
     /// # Errors
     /// [`FinishError`], for options that cannot be.
-    pub fn plan(&self, uuid: [u8; 16], sector_size: u32) -> Result<Finish, FinishError> {
+    pub fn plan(
+        &self,
+        uuid: [u8; 16],
+        offset: u64,
+        sector_size: u32,
+    ) -> Result<Finish, FinishError> {
+        if offset > 0 && self.gpt.is_some() {
+            return Err(FinishError::Offset { offset });
+        }
         let verity = match &self.verity {
             None => None,
             Some(Salt::FromUuid) => Verity::new(Verity::salt_from(&uuid), uuid),
@@ -81,7 +91,11 @@ impl FinishOptions {
                 Some(Gpt::new(*kind, name, uuid)?.with_sector_size(sector_size)?)
             }
         };
-        Ok(Finish { gpt, verity })
+        Ok(Finish {
+            gpt,
+            verity,
+            offset,
+        })
     }
 }
 
@@ -97,19 +111,27 @@ impl Finish {
             return gpt.layout(fs_len, tree_len);
         }
         let Some(tree_len) = tree_len else {
+            let len = self.offset.saturating_add(fs_len);
             return Layout {
-                fs: 0..fs_len,
+                fs: self.offset..len,
                 verity: None,
-                len: fs_len,
+                len,
             };
         };
         let fs_end = fs_len.div_ceil(BLOCK).saturating_mul(BLOCK);
+        let fs_end = self.offset.saturating_add(fs_end);
         let len = fs_end.saturating_add(tree_len);
         Layout {
-            fs: 0..fs_end,
+            fs: self.offset..fs_end,
             verity: Some(fs_end..len),
             len,
         }
+    }
+
+    /// Where the file system begins, in bytes of the image, however long it is.
+    #[must_use]
+    pub fn fs_start(&self) -> u64 {
+        self.layout(0).fs.start
     }
 
     /// Bytes of the largest file system that an image of `len` bytes has space for; a multiple of
@@ -117,7 +139,7 @@ impl Finish {
     #[must_use]
     pub fn fs_max(&self, len: u64) -> u64 {
         if self.gpt.is_none() && self.verity.is_none() {
-            return len;
+            return len.saturating_sub(self.offset);
         }
         let fits = |blocks: u64| self.layout(blocks * BLOCK).len <= len;
         // The largest number that fits is in this range.
@@ -133,15 +155,16 @@ impl Finish {
     }
 
     /// Clears what lies where the partition tables will be, before the file system is made: what
-    /// a device held is no longer found.
+    /// a device held is no longer found. Nothing between them is touched.
     ///
     /// # Errors
     /// Those of the device.
     pub fn prepare(&self, layout: &Layout, device: &dyn BlockDevice) -> Result<(), Error> {
         if self.gpt.is_some() {
             device.discard(0, layout.fs.start.min(device.len()))?;
-            let end = device.len().saturating_sub(layout.fs.start);
-            device.discard(end, device.len() - end)?;
+            let used = layout.verity.as_ref().unwrap_or(&layout.fs).end;
+            let end = device.len().saturating_sub(layout.fs.start).max(used);
+            device.discard(end, device.len().saturating_sub(end))?;
         }
         Ok(())
     }
@@ -155,8 +178,12 @@ impl Finish {
         layout: &Layout,
         device: Arc<dyn BlockDevice>,
     ) -> Result<Arc<dyn BlockDevice>, Error> {
-        if layout.fs.start == 0 && layout.fs.end == device.len() {
-            return Ok(device);
+        if self.gpt.is_none() && self.verity.is_none() {
+            // Up to the end of the device.
+            return Ok(match self.offset {
+                0 => device,
+                offset => Arc::new(SubDevice::from_offset(device, offset)?),
+            });
         }
         let len = layout.fs.end - layout.fs.start;
         Ok(Arc::new(SubDevice::new(device, layout.fs.start, len)?))
@@ -213,7 +240,7 @@ mod tests {
             (gpt("linux"), None),
             (gpt("root-x86-64"), verity),
         ]
-        .map(|(gpt, verity)| FinishOptions { gpt, verity }.plan(UUID, 512).unwrap())
+        .map(|(gpt, verity)| FinishOptions { gpt, verity }.plan(UUID, 0, 512).unwrap())
     }
 
     #[test]
@@ -280,8 +307,28 @@ mod tests {
     }
 
     #[test]
+    fn what_is_in_the_partitions_already_stays() {
+        for finish in &plans()[2..] {
+            let layout = finish.layout((9 << 20) - 40_000);
+            let device = MemoryDevice::new(layout.len);
+            let last = layout.verity.as_ref().unwrap_or(&layout.fs).end - 1;
+            for at in [layout.fs.start, layout.fs.end - 1, last] {
+                device.write_at(at, &[1]).unwrap();
+                finish.prepare(&layout, &device).unwrap();
+                let mut found = [0];
+                device.read_at(at, &mut found).unwrap();
+                assert_eq!(found, [1], "byte {at}");
+            }
+        }
+    }
+
+    #[test]
     fn options_that_cannot_be_are_refused() {
-        let plan = |gpt, verity| FinishOptions { gpt, verity }.plan(UUID, 512).unwrap_err();
+        let plan = |gpt, verity| {
+            FinishOptions { gpt, verity }
+                .plan(UUID, 0, 512)
+                .unwrap_err()
+        };
         let error = plan(gpt("linux"), Some(Salt::FromUuid)).to_string();
         assert!(error.contains("type linux have no type"), "{error}");
         let error = plan(None, Some(Salt::Given(vec![0; 257])));
@@ -297,7 +344,7 @@ mod tests {
             gpt: gpt("linux"),
             verity: None,
         };
-        assert!(finish.plan(UUID, 2048).is_err() && finish.plan(UUID, 4096).is_ok());
+        assert!(finish.plan(UUID, 0, 2048).is_err() && finish.plan(UUID, 0, 4096).is_ok());
     }
 
     #[test]

@@ -200,6 +200,13 @@ impl Output {
         self.block_device.as_ref().map(BlockDevice::len)
     }
 
+    /// Bytes of a sector of the block device; 512 for a file.
+    pub fn sector_size(&self) -> u32 {
+        self.block_device
+            .as_ref()
+            .map_or(512, BlockDevice::sector_size)
+    }
+
     /// The directory temporary files go to.
     pub fn directory(&self) -> &Path {
         directory_for_files(&self.path, self.block_device.is_some())
