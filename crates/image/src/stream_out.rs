@@ -1,17 +1,20 @@
 //! Copies a finished image to a pipe, a socket or an open file, such as standard output.
 //!
-//! The system copies from file to file or pipe (`sendfile`, `copy_file_range`); no byte of the data
-//! comes into memory here. Holes are not read: a pipe gets zeroes, and a file gets holes where it
+//! The system copies from file to file or pipe (`sendfile`), so that the data does not come into
+//! memory here. Holes are not read: a pipe gets zeroes, and a file gets holes where it
 //! had nothing before.
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Read, Seek, SeekFrom, Write};
 
 use rustix::fs::OFlags;
+use rustix::io::Errno;
 use uext4_blockdev::BlockDevice;
 
 /// Zeroes written at once.
 const ZEROES: usize = 256 << 10;
+/// Bytes of one `sendfile`.
+const AT_ONCE: usize = 1 << 30;
 
 /// Where an image is copied to.
 #[derive(Debug)]
@@ -71,11 +74,26 @@ impl Stream {
     }
 
     fn data(&mut self, from: &File, at: u64, len: u64) -> io::Result<()> {
-        let mut reader: &File = from;
-        reader.seek(SeekFrom::Start(at))?;
-        let copied = io::copy(&mut reader.take(len), &mut &self.file)?;
-        if copied != len {
-            return Err(io::ErrorKind::UnexpectedEof.into());
+        let end = at.saturating_add(len);
+        let mut next = at;
+        while next < end {
+            let count = usize::try_from(end - next)
+                .unwrap_or(usize::MAX)
+                .min(AT_ONCE);
+            match rustix::fs::sendfile(&self.file, from, Some(&mut next), count) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(_) | Err(Errno::INTR) => {}
+                // Not to this kind of file, such as one that is appended to.
+                Err(Errno::INVAL | Errno::NOSYS) => {
+                    let mut reader: &File = from;
+                    reader.seek(SeekFrom::Start(next))?;
+                    next += io::copy(&mut reader.take(end - next), &mut &self.file)?;
+                    if next < end {
+                        return Err(io::ErrorKind::UnexpectedEof.into());
+                    }
+                }
+                Err(error) => return Err(error.into()),
+            }
         }
         self.advance(len);
         Ok(())
