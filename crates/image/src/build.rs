@@ -15,10 +15,11 @@ use uext4_ondisk::inode::{FileType, InodeFlags, Timestamp};
 use crate::begun::{Begun, Listed};
 use crate::error::{Error, path_buf};
 use crate::finish::{Finish, FinishOptions};
+use crate::gpt;
 use crate::identity;
 use crate::need::{Counted, lost_and_found, ranges};
 use crate::options::BuildOptions;
-use crate::output::Output;
+use crate::output::{Draft, Output};
 use crate::place::Placed;
 use crate::progress::{Amount, Counter, Phase, Progress};
 use crate::size::{self, Size};
@@ -64,6 +65,10 @@ pub fn build(
     run(inputs, Output::look_at(output)?, options, progress)
 }
 
+fn is_directory(input: &Input) -> bool {
+    matches!(input, Input::Source(Source::Directory(_)))
+}
+
 /// Makes an image of sources, each above those before it.
 pub(crate) fn run(
     inputs: Vec<Input>,
@@ -82,7 +87,6 @@ pub(crate) fn run(
         [Input::Source(source)] => Some(source.clone()),
         _ => None,
     };
-    let is_directory = |input: &Input| matches!(input, Input::Source(Source::Directory(_)));
     let are_directories: Vec<bool> = inputs.iter().map(is_directory).collect();
     let begun = Begun::new(output, options)?;
     let (mut listing, draft) = begun.list(inputs, &options.source, &counter)?;
@@ -120,17 +124,7 @@ pub(crate) fn run(
     };
     filler.run()?;
     counter.report();
-    let last_phase = match places.verity {
-        Some(_) => Phase::Hashing,
-        None => Phase::Syncing,
-    };
-    timing.begin(last_phase, None);
-    let summary = creator.finish().map_err(at_root)?;
-    let root_hash = finish.write(&places, &draft.device())?;
-    if last_phase != Phase::Syncing {
-        timing.begin(Phase::Syncing, None);
-    }
-    draft.finish()?;
+    let (summary, root_hash) = complete(creator, &finish, &places, draft, &mut timing)?;
     Ok(Report {
         entries: total.entries - 1,
         content_bytes: total.bytes,
@@ -142,6 +136,31 @@ pub(crate) fn run(
         warnings: listing.warnings,
         elapsed: timing.end(),
     })
+}
+
+/// Completes the file system and what is around it, and gives the image its name.
+fn complete(
+    creator: Creator,
+    finish: &Finish,
+    places: &gpt::Layout,
+    draft: Draft,
+    timing: &mut Timing<'_>,
+) -> Result<(Summary, Option<RootHash>), Error> {
+    let hashes = places.verity.is_some();
+    timing.begin(
+        match hashes {
+            true => Phase::Hashing,
+            false => Phase::Syncing,
+        },
+        None,
+    );
+    let summary = creator.finish().map_err(at_root)?;
+    let root_hash = finish.write(places, &draft.device())?;
+    if hashes {
+        timing.begin(Phase::Syncing, None);
+    }
+    draft.finish()?;
+    Ok((summary, root_hash))
 }
 
 /// As [`plan`], for sources whose contents may have been placed already.
