@@ -42,6 +42,7 @@ impl Progress for PhaseBar {
             Phase::Sizing => "sizing",
             Phase::Formatting => "formatting",
             Phase::Writing => "writing",
+            Phase::Hashing => "hashing",
             Phase::Syncing => "syncing",
         };
         let (bar, template) = match total {

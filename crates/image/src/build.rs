@@ -7,22 +7,25 @@ use std::time::Duration;
 
 use uext4::NewInode;
 use uext4::bulk::{Creator, CreatorOptions, FileContent, PlacedRun, Summary};
-use uext4_blockdev::{BlockDevice, Clock, SubDevice, SystemClock};
+use uext4_blockdev::{BlockDevice, Clock, SystemClock};
 use uext4_mkfs::Layout;
 use uext4_ondisk::Ino;
 use uext4_ondisk::inode::{FileType, InodeFlags, Timestamp};
 
 use crate::begun::{Begun, Listed};
 use crate::error::{Error, path_buf};
+use crate::finish::{Finish, FinishOptions};
+use crate::gpt;
 use crate::identity;
 use crate::need::{Counted, lost_and_found, ranges};
 use crate::options::BuildOptions;
-use crate::output::Output;
+use crate::output::{Draft, Output};
 use crate::place::Placed;
 use crate::progress::{Amount, Counter, Phase, Progress};
 use crate::size::{self, Size};
 use crate::source::{Content, Contents, Input, Listing, Source, Warnings};
 use crate::tree::{EntryId, FileData, Node, Tree};
+use crate::verity::RootHash;
 
 /// What was built.
 #[derive(Clone, Debug)]
@@ -40,6 +43,8 @@ pub struct Report {
     pub summary: Summary,
     /// UUID of the file system.
     pub uuid: [u8; 16],
+    /// The root hash, if there is a hash tree.
+    pub root_hash: Option<RootHash>,
     /// What of the source is not in the image, or not as it was.
     pub warnings: Warnings,
     /// How long each phase took.
@@ -57,26 +62,32 @@ pub fn build(
     progress: &dyn Progress,
 ) -> Result<Report, Error> {
     let inputs = vec![Input::Source(source.clone())];
-    run(inputs, output, options, progress)
+    run(inputs, Output::look_at(output)?, options, progress)
+}
+
+fn is_directory(input: &Input) -> bool {
+    matches!(input, Input::Source(Source::Directory(_)))
 }
 
 /// Makes an image of sources, each above those before it.
 pub(crate) fn run(
     inputs: Vec<Input>,
-    output: &Path,
+    output: Output,
     options: &BuildOptions,
     progress: &dyn Progress,
 ) -> Result<Report, Error> {
     let mut timing = Timing::new(progress);
-    let output = Output::look_at(output)?;
+    let (offset, sector_size) = (options.mkfs.extended.offset, output.sector_size());
+    let finish_for = |uuid| options.finish.plan(uuid, offset, sector_size);
+    // No place and no length follows from the UUID, which is not known yet.
+    let finish = finish_for([0; 16])?;
+    let options = &of_file_system(options, &finish);
     let counter = timing.begin(Phase::Listing, None);
     let alone = match inputs.as_slice() {
         [Input::Source(source)] => Some(source.clone()),
         _ => None,
     };
-    let is_directory = |input: &Input| matches!(input, Input::Source(Source::Directory(_)));
     let are_directories: Vec<bool> = inputs.iter().map(is_directory).collect();
-    let offset = options.mkfs.extended.offset;
     let begun = Begun::new(output, options)?;
     let (mut listing, draft) = begun.list(inputs, &options.source, &counter)?;
     counter.report();
@@ -85,14 +96,14 @@ pub(crate) fn run(
     }
     forget_times(&mut listing.tree, &are_directories, options);
     timing.begin(Phase::Sizing, None);
-    let (layout, time) = plan_fitting(&mut listing.tree, options, &draft)?;
-    let image_bytes = layout.len_bytes().saturating_add(offset);
+    let device_len = draft.device_len().map(|len| finish.fs_max(len));
+    let (layout, time) = plan_fitting(&mut listing.tree, options, &draft, device_len)?;
+    let finish = finish_for(layout.superblock.s_uuid)?;
+    let places = finish.layout(layout.len_bytes());
     timing.begin(Phase::Formatting, None);
-    let (draft, placed) = draft.cut(image_bytes)?;
-    let device: Arc<dyn BlockDevice> = match offset {
-        0 => draft.device(),
-        _ => Arc::new(SubDevice::from_offset(draft.device(), offset)?),
-    };
+    let (draft, placed) = draft.cut(places.len)?;
+    finish.prepare(&places, &*draft.device())?;
+    let device = finish.fs_device(&places, draft.device())?;
     if let Some(placed) = &placed {
         placed.discard_unused(&listing.tree, &*device)?;
     }
@@ -113,19 +124,43 @@ pub(crate) fn run(
     };
     filler.run()?;
     counter.report();
-    timing.begin(Phase::Syncing, None);
-    let summary = creator.finish().map_err(at_root)?;
-    draft.finish()?;
+    let (summary, root_hash) = complete(creator, &finish, &places, draft, &mut timing)?;
     Ok(Report {
         entries: total.entries - 1,
         content_bytes: total.bytes,
-        image_bytes,
+        image_bytes: places.len,
         block_size: layout.geometry.block_size.bytes(),
         summary,
         uuid: layout.superblock.s_uuid,
+        root_hash,
         warnings: listing.warnings,
         elapsed: timing.end(),
     })
+}
+
+/// Completes the file system and what is around it, and gives the image its name.
+fn complete(
+    creator: Creator,
+    finish: &Finish,
+    places: &gpt::Layout,
+    draft: Draft,
+    timing: &mut Timing<'_>,
+) -> Result<(Summary, Option<RootHash>), Error> {
+    let hashes = places.verity.is_some();
+    timing.begin(
+        match hashes {
+            true => Phase::Hashing,
+            false => Phase::Syncing,
+        },
+        None,
+    );
+    let summary = creator.finish().map_err(at_root)?;
+    let root_hash = finish.write(places, &draft.device())?;
+    if hashes {
+        timing.begin(Phase::Syncing, None);
+    }
+    draft.finish()?;
+    Ok((summary, root_hash))
 }
 
 /// As [`plan`], for sources whose contents may have been placed already.
@@ -133,6 +168,7 @@ fn plan_fitting(
     tree: &mut Tree,
     options: &BuildOptions,
     listed: &Listed,
+    device_len: Option<u64>,
 ) -> Result<(Layout, Timestamp), Error> {
     let placed = listed.placed();
     if let Some(Err(error)) = placed.map(Placed::check_fit) {
@@ -140,7 +176,20 @@ fn plan_fitting(
         plan(tree, options, None, None)?;
         return Err(error);
     }
-    plan(tree, options, placed, listed.device_len())
+    plan(tree, options, placed, device_len)
+}
+
+/// The options of the file system alone: where it begins, and what it has of the size of the
+/// image.
+fn of_file_system(options: &BuildOptions, finish: &Finish) -> BuildOptions {
+    let mut options = options.clone();
+    options.mkfs.extended.offset = finish.fs_start();
+    if let Size::Exact(len) = options.size
+        && options.finish != FinishOptions::default()
+    {
+        options.size = Size::Exact(finish.fs_max(len));
+    }
+    options
 }
 
 /// Times that a copy of a directory would not share are not stored, unless they are wished.
@@ -186,7 +235,6 @@ fn plan(
     if mkfs.extended.no_copy_xattrs {
         counted = counted.without_xattrs();
     }
-    let device_len = device_len.map(|len| len.saturating_sub(mkfs.extended.offset));
     let layout = size::choose(&mkfs, options.size, device_len, &mut |l| counted.under(l))?;
     Ok((layout, time))
 }

@@ -8,6 +8,7 @@ use crate::chunks::Check;
 use crate::error::Error;
 use crate::oci::{ContainerImage, OpenOptions, Reference, Verified, Verifier};
 use crate::options::BuildOptions;
+use crate::output::Output;
 use crate::progress::Progress;
 use crate::source::{ArchiveKind, Input, Reader, Source};
 
@@ -130,6 +131,14 @@ impl Builder {
     /// # Errors
     /// Whatever is wrong with a source, the wishes or the output; see [`Error`].
     pub fn build(self, output: &Path, progress: &dyn Progress) -> Result<Report, Error> {
+        self.build_to(Output::look_at(output)?, progress)
+    }
+
+    /// As [`Builder::build`], for an output that was looked at, or a stream.
+    ///
+    /// # Errors
+    /// As [`Builder::build`]; a stream may then have a part of the image.
+    pub fn build_to(self, output: Output, progress: &dyn Progress) -> Result<Report, Error> {
         run(self.inputs, output, &self.options, progress)
     }
 }

@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
+use crate::gpt::GptError;
+use crate::verity::SALT_MAX;
+
 /// What stopped a build. No half-made image is left under the output's name after any of these.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -167,6 +170,9 @@ pub enum Error {
         /// How many are free in the empty image.
         have: u64,
     },
+    /// What shall be put around the file system cannot be.
+    #[error(transparent)]
+    Finish(#[from] FinishError),
     /// An exclude pattern that cannot be understood.
     #[error("exclude pattern {pattern:?}: {why}")]
     Pattern {
@@ -174,6 +180,35 @@ pub enum Error {
         pattern: String,
         /// What is wrong with it.
         why: String,
+    },
+}
+
+/// Why this cannot be put around a file system.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum FinishError {
+    /// The partition table.
+    #[error(transparent)]
+    Gpt(#[from] GptError),
+    /// The salt.
+    #[error("a salt of {len} bytes: at most {SALT_MAX}")]
+    Salt {
+        /// Its length.
+        len: usize,
+    },
+    /// A partition table says itself where the file system begins.
+    #[error("an offset of {offset} bytes and a partition table exclude each other")]
+    Offset {
+        /// Where the file system was to begin.
+        offset: u64,
+    },
+    /// A partition with a hash tree must be of a type that has one for the tree.
+    #[error(
+        "partitions of type {kind} have no type for their hash tree, as root-ARCH and usr-ARCH do"
+    )]
+    NoTreeType {
+        /// The type.
+        kind: String,
     },
 }
 

@@ -18,11 +18,14 @@
 
 pub mod budget;
 pub mod error;
+pub mod finish;
+pub mod gpt;
 pub mod links;
 pub mod oci;
 pub mod preload;
 pub mod tree;
 pub mod ustar;
+pub mod verity;
 pub mod walk;
 
 mod acl;
@@ -43,6 +46,7 @@ mod progress;
 mod put;
 mod size;
 mod source;
+mod stream_out;
 #[cfg(test)]
 mod tests;
 mod unflushed;
@@ -50,7 +54,7 @@ mod xattrs;
 
 pub use build::{Report, build};
 pub use builder::Builder;
-pub use error::{Error, TarDamage};
+pub use error::{Error, FinishError, TarDamage};
 pub use get::{Get, GetError, GetReport, Refused, Watcher, get};
 pub use limits::Limits;
 pub use options::BuildOptions;

@@ -1,5 +1,6 @@
 //! How to build an image.
 
+use crate::finish::FinishOptions;
 use crate::size::Size;
 use crate::source::SourceOptions;
 
@@ -29,6 +30,8 @@ pub struct BuildOptions {
     /// Directories: the image has the access times of the source. By default these, like the times
     /// of the last change always, are the times of modification: a copy of the source has others.
     pub preserve_atime: bool,
+    /// What is put around the file system; [`Size::Exact`] is then the size of all of it.
+    pub finish: FinishOptions,
 }
 
 impl Default for BuildOptions {
@@ -43,6 +46,7 @@ impl Default for BuildOptions {
             time: None,
             clamp_times: false,
             preserve_atime: false,
+            finish: FinishOptions::default(),
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The image while it is made: a file next to its final name, or a block device in place.
+//! The image while it is made: a file next to its final name, a block device in place, or a file
+//! without a name that is copied to a stream.
 //!
 //! A file gets its name only when everything in it is durable; until then, and after any failure,
 //! what had the name before still has it. Where the file system can, the file has no name at all
@@ -21,17 +22,20 @@ use tempfile::{Builder, TempPath};
 use uext4_blockdev::{Access, BlockDevice, FileDevice};
 
 use crate::error::Error;
+use crate::stream_out::Stream;
 use crate::unflushed::Unflushed;
 
 /// Where an image goes, looked at but not touched.
 #[derive(Debug)]
 pub struct Output {
-    /// With links followed.
+    /// With links followed; for a stream a name in the directory of temporary files.
     path: PathBuf,
     /// The block device, if it is one.
     block_device: Option<FileDevice>,
     /// The file that will be replaced, if there is one.
     present: Option<Present>,
+    /// The stream that gets a copy, in place of all of these.
+    stream: Option<Stream>,
 }
 
 /// A file that has the name already, locked against every other user.
@@ -61,6 +65,8 @@ enum Being {
     Named(TempPath),
     /// The block device itself.
     InPlace,
+    /// A file without a name, which is copied to a stream.
+    Copied(File, Stream),
 }
 
 impl Present {
@@ -116,6 +122,11 @@ fn metadata(path: &Path) -> Result<Option<Metadata>, Error> {
     }
 }
 
+fn to_stream_failed(source: io::Error) -> Error {
+    let path = PathBuf::from("-");
+    Error::Output { path, source }
+}
+
 fn not_replaceable(path: &Path) -> Error {
     let why = "is there already, and neither a file nor a block device";
     Error::Output {
@@ -137,6 +148,7 @@ impl Output {
                 path: path.to_path_buf(),
                 block_device: None,
                 present: None,
+                stream: None,
             });
         };
         let path = fs::canonicalize(path).map_err(|source| Error::Output {
@@ -149,6 +161,7 @@ impl Output {
                 path,
                 block_device: None,
                 present,
+                stream: None,
             });
         }
         let device = FileDevice::open(&path, Access::ReadWrite)?;
@@ -157,6 +170,23 @@ impl Output {
             path,
             block_device: Some(device),
             present: None,
+            stream: None,
+        })
+    }
+
+    /// A copy for a stream, such as standard output; the image is made in `directory`, in a file
+    /// that has no name. A regular file is written from its position on, and gets the holes of
+    /// the image where it had nothing. Nothing is made durable.
+    ///
+    /// # Errors
+    /// [`Error::Output`] if the stream is a terminal.
+    pub fn to_stream(stream: File, directory: &Path) -> Result<Self, Error> {
+        Ok(Self {
+            // No file gets this name.
+            path: directory.join("-"),
+            block_device: None,
+            present: None,
+            stream: Some(Stream::new(stream).map_err(to_stream_failed)?),
         })
     }
 
@@ -168,6 +198,13 @@ impl Output {
     /// Bytes of the block device; `None` for a file, which gets the size it needs.
     pub fn device_len(&self) -> Option<u64> {
         self.block_device.as_ref().map(BlockDevice::len)
+    }
+
+    /// Bytes of a sector of the block device; 512 for a file.
+    pub fn sector_size(&self) -> u32 {
+        self.block_device
+            .as_ref()
+            .map_or(512, BlockDevice::sector_size)
     }
 
     /// The directory temporary files go to.
@@ -189,7 +226,12 @@ impl Output {
             path: self.path.clone(),
             source,
         };
-        let (device, being) = if let Some(device) = self.block_device {
+        let (device, being) = if let Some(stream) = self.stream {
+            let file = tempfile::tempfile_in(self.path.parent().unwrap_or(Path::new(".")));
+            let made = file.and_then(|file| unnamed_device(file, len));
+            let (device, file) = made.map_err(failed)?;
+            (device, Being::Copied(file, stream))
+        } else if let Some(device) = self.block_device {
             (device, Being::InPlace)
         } else if let Ok((device, file)) = unnamed(self.directory(), len) {
             (device, Being::Unnamed(file))
@@ -203,7 +245,7 @@ impl Output {
         let made_at = match &being {
             Being::Unnamed(file) => Some(PathBuf::from(own_path(file))),
             Being::Named(name) => Some(name.to_path_buf()),
-            Being::InPlace => None,
+            Being::InPlace | Being::Copied(..) => None,
         };
         if let (Some(present), Some(made_at)) = (&self.present, made_at) {
             present.pass_on(&made_at).map_err(failed)?;
@@ -231,6 +273,11 @@ fn directory_for_files(path: &Path, is_block_device: bool) -> &Path {
 fn unnamed(dir: &Path, len: u64) -> io::Result<(FileDevice, File)> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(dir, flags, Mode::from_raw_mode(0o666))?);
+    unnamed_device(file, len)
+}
+
+/// A file that has no name, as a device of `len` bytes.
+fn unnamed_device(file: File, len: u64) -> io::Result<(FileDevice, File)> {
     file.set_len(len)?;
     let device = FileDevice::open(own_path(&file), Access::ReadWrite).map_err(io_error)?;
     Ok((device, file))
@@ -268,7 +315,7 @@ impl Draft {
         let device = Arc::clone(&self.device);
         match self.being {
             Being::InPlace => device,
-            Being::Unnamed(_) | Being::Named(_) => Arc::new(Unflushed(device)),
+            Being::Unnamed(_) | Being::Named(_) | Being::Copied(..) => Arc::new(Unflushed(device)),
         }
     }
 
@@ -287,11 +334,15 @@ impl Draft {
         directory_for_files(&self.path, matches!(self.being, Being::InPlace))
     }
 
-    /// Makes what was written durable, and gives it its name.
+    /// Makes what was written durable, and gives it its name; or copies it to its stream.
     ///
     /// # Errors
-    /// [`Error::Device`] or [`Error::Output`]; the name is then as it was.
+    /// [`Error::Device`] or [`Error::Output`]; the name is then as it was, and a stream may have a
+    /// part of the image.
     pub fn finish(mut self) -> Result<(), Error> {
+        if let Being::Copied(file, stream) = &mut self.being {
+            return stream.copy(file, &*self.device).map_err(to_stream_failed);
+        }
         self.device.flush()?;
         self.lock_again()?;
         let failed = |source| Error::Output {
@@ -303,7 +354,7 @@ impl Draft {
             _ => Path::new("."),
         };
         let name = match self.being {
-            Being::InPlace => return Ok(()),
+            Being::InPlace | Being::Copied(..) => return Ok(()),
             Being::Named(name) => name,
             // There is no way to link a file over another: a name next to, then the final one.
             Being::Unnamed(file) => {
@@ -394,6 +445,25 @@ mod tests {
         draft.finish().unwrap();
         assert_eq!(fs::read(&path).unwrap(), [0; 9]);
         assert_eq!(names(dir.path()).len(), 1);
+    }
+
+    #[test]
+    fn a_stream_gets_a_copy_and_the_directory_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("copy");
+        let output = Output::to_stream(File::create(&path).unwrap(), dir.path()).unwrap();
+        assert_eq!(
+            (output.directory(), output.device_len()),
+            (dir.path(), None)
+        );
+        let draft = output.begin(1 << 20).unwrap();
+        draft.device().write_at(4096, b"abc").unwrap();
+        assert_eq!(names(dir.path()), ["copy"]);
+        assert_eq!(fs::metadata(&path).unwrap().len(), 0);
+        draft.finish().unwrap();
+        assert_eq!(names(dir.path()), ["copy"]);
+        let bytes = fs::read(&path).unwrap();
+        assert_eq!((bytes.len(), &bytes[4096..4099]), (1 << 20, &b"abc"[..]));
     }
 
     #[test]

@@ -15,7 +15,9 @@ pub enum Phase {
     Formatting,
     /// Writing entries and contents.
     Writing,
-    /// Waiting until all of it is durable.
+    /// Making the hash tree, if there is to be one.
+    Hashing,
+    /// Waiting until all of it is durable, or copied to its stream.
     Syncing,
 }
 

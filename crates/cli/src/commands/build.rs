@@ -1,20 +1,23 @@
 //! `build`: an image from directories, tar archives and container images; also what `mkfs -d` does.
 
 mod entries;
+mod finish_args;
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use rustix::process::Resource;
 use uext4_image::{
-    BuildOptions, Builder, Error, Excludes, Limits, Report, Size, Source, SourceOptions,
+    BuildOptions, Builder, Error, Excludes, Limits, Output as ImageOutput, Report, Size, Source,
+    SourceOptions,
 };
 
 use entries::EntryArgs;
+use finish_args::{FinishArgs, is_stream};
 use uext4_image::oci::{OpenOptions, Platform};
 
-use super::{Output, bytes};
+use super::{Output, bytes, output};
 use crate::args::parse_size;
 use crate::device_failure::device_failure;
 use crate::ending::wait_for_ending;
@@ -47,6 +50,8 @@ use crate::show::{escaped, size_text, uuid_text};
   uext4 build rootfs.tar.zst -o root.img --min
   uext4 build base.tar ./overrides layer:last.tar.gz -o root.img
   docker export box | uext4 build - -o box.img --free 500M
+  uext4 build ./rootfs -o disk.img --gpt --gpt-type root-x86-64 --verity --root-hash disk.hash
+  uext4 build ./rootfs -o - | zstd > root.img.zst
   uext4 build ./rootfs -o root.img --owner 0:0 --exclude '*.pyc' --exclude /var/cache -L root")]
 pub struct BuildArgs {
     /// Directory, archive, - for standard input, oci:, docker-archive:, layer:; see above
@@ -58,7 +63,7 @@ pub struct BuildArgs {
     /// Container images: the platform, as linux/arm64; by default that of this machine
     #[arg(long, value_name = "OS/ARCH[/VARIANT]")]
     platform: Option<Platform>,
-    /// Image file or block device
+    /// Image file, block device, or - for standard output
     #[arg(short, long, value_name = "IMAGE")]
     output: PathBuf,
     /// Exactly this size, with K, M, G or T; see `uext4 help sizes`
@@ -71,6 +76,8 @@ pub struct BuildArgs {
     /// The smallest image that holds the source
     #[arg(long)]
     min: bool,
+    #[command(flatten)]
+    finish: FinishArgs,
     #[command(flatten)]
     fill: FillArgs,
     /// Replace an existing image without asking (without a terminal, replacing needs this)
@@ -223,7 +230,7 @@ pub fn run(args: &BuildArgs, out: &mut Output) -> Result<Exit, Failure> {
     if !args.quiet {
         format.notes.iter().for_each(messages::warning);
     }
-    if !args.force {
+    if !args.force && !is_stream(&args.output) {
         may_replace(&args.output)?;
     }
     let verbosity = match args.quiet {
@@ -235,13 +242,20 @@ pub fn run(args: &BuildArgs, out: &mut Output) -> Result<Exit, Failure> {
         &args.output,
         size,
         &args.fill,
+        Some(&args.finish),
         format,
         verbosity,
     )?;
-    match args.json {
+    args.finish.write_root_hash(report.root_hash.as_ref())?;
+    // The image has standard output for itself.
+    let mut stderr = is_stream(&args.output).then(|| output(Box::new(std::io::stderr())));
+    let out = stderr.as_mut().unwrap_or(out);
+    let exit = match args.json {
         true => print_json(&args.output, &report, out),
         false => print_report(&args.output, &report, verbosity, out),
-    }
+    };
+    out.flush()?;
+    exit
 }
 
 /// Which messages a command shows.
@@ -253,7 +267,7 @@ pub enum Verbosity {
     Quiet,
 }
 
-/// Makes an image of a source.
+/// Makes an image of sources; with `finish` also what that adds, and perhaps on standard output.
 ///
 /// # Errors
 /// Exit 2, 4 if the archive is damaged, else 8; nothing is left under the image's name.
@@ -262,6 +276,7 @@ pub fn fill(
     image: &Path,
     size: Size,
     args: &FillArgs,
+    finish: Option<&FinishArgs>,
     mut format: Format,
     verbosity: Verbosity,
 ) -> Result<Report, Failure> {
@@ -273,6 +288,9 @@ pub fn fill(
     };
     let hash_seed = format.options.extended.hash_seed;
     format.options.assume_zeroed = false;
+    if let Some(finish) = finish {
+        finish.add_features(&mut format.options)?;
+    }
     let options = BuildOptions {
         source: SourceOptions {
             uid: args.owner.and_then(|owner| owner.uid),
@@ -291,14 +309,22 @@ pub fn fill(
         time: format.epoch,
         clamp_times: args.clamp_times,
         preserve_atime: args.preserve_atime,
+        finish: finish.map(FinishArgs::options).unwrap_or_default(),
     };
     let bad_path = inputs.bad_path();
     open_more_files();
-    wait_for_ending(image);
+    let to = match finish {
+        Some(_) if is_stream(image) => finish_args::standard_output(),
+        _ => {
+            wait_for_ending(image);
+            ImageOutput::look_at(image)
+        }
+    };
+    let to = to.map_err(|error| failure(image, &error))?;
     let bar = PhaseBar::new(verbosity == Verbosity::Normal);
     let mut builder = Builder::new(options);
     let added = inputs.add_to(&mut builder);
-    let built = added.and_then(|()| builder.build(image, &bar));
+    let built = added.and_then(|()| builder.build_to(to, &bar));
     bar.clear();
     built.map_err(|error| failure_of(image, &error, bad_path))
 }
@@ -322,8 +348,13 @@ fn failure_of(image: &Path, error: &Error, bad_path: Exit) -> Failure {
         Error::Device(error) => return device_failure(image, error),
         Error::Mkfs(error) => return mkfs_failure(error),
         Error::Path { .. } => bad_path,
-        Error::Pattern { .. } => Exit::Usage,
+        Error::Pattern { .. } | Error::Finish(_) => Exit::Usage,
         Error::Container(error) => container_exit(error.as_ref()),
+        Error::Output { path, source }
+            if is_stream(path) && source.kind() == ErrorKind::InvalidInput =>
+        {
+            Exit::Usage
+        }
         Error::Tar { .. }
         | Error::Decompress { .. }
         | Error::HardLink { .. }
@@ -377,6 +408,9 @@ pub fn print_report(
             size_text(free)
         )?;
         writeln!(out, "UUID {}", uuid_text(&report.uuid))?;
+        if let Some(hash) = &report.root_hash {
+            writeln!(out, "root hash {hash}")?;
+        }
     }
     Ok(Exit::Success)
 }
@@ -401,6 +435,9 @@ pub fn print_json(image: &Path, report: &Report, out: &mut Output) -> Result<Exi
     json.open_object();
     json.key("image").text(bytes(image.as_os_str()));
     json.key("uuid").string(&uuid_text(&report.uuid));
+    if let Some(hash) = &report.root_hash {
+        json.key("root_hash").string(&hash.to_string());
+    }
     json.key("size").number(report.image_bytes);
     json.key("block_size").number(report.block_size);
     json.key("blocks").number(summary.blocks);

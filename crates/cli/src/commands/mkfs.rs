@@ -140,6 +140,7 @@ fn filled(args: &MkfsArgs, source: &Path, out: &mut Output) -> Result<Exit, Fail
         &args.image,
         size,
         &FillArgs::default(),
+        None,
         format,
         verbosity,
     )?;

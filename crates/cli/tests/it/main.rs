@@ -27,6 +27,7 @@
 //! | [`mount_stats`] | the statistics of a running mount |
 //! | [`direct`] | are O_DIRECT writes seen by buffered readers, and is a full image ENOSPC? |
 //! | [`posix`] | does a mount answer random calls as the kernel's ext4 does? |
+//! | [`finished`] | are disk images, verified ones and streams what others take them for? |
 //! | [`reuse`] | is an image there for the next command as soon as it is unmounted? |
 //! | [`rings`] | is a mount over io_uring the same, and does it end when it is to? |
 //! | [`privileges`] | what becomes of set-id bits when others use a file? |
@@ -51,6 +52,7 @@ mod direct;
 mod documents;
 mod ends;
 mod failing;
+mod finished;
 mod foreign;
 mod help;
 mod host;

@@ -346,15 +346,10 @@ fn read_superblock(device: &dyn BlockDevice) -> Result<SuperBlock> {
     let superblock = superblock_at(device, SUPERBLOCK_OFFSET)?;
     let features = superblock.features();
     let mut unwritable = features.unwritable();
-    // Inline data is changed only through the journal, and a device that is being filled is not
-    // shared with other hosts.
-    for (feature, name) in [
-        (Incompat::INLINE_DATA, "inline_data"),
-        (Incompat::MMP, "mmp"),
-    ] {
-        if features.incompat.contains(feature) {
-            unwritable.push(name.to_owned());
-        }
+    // Inline data is changed only through the journal. The MMP block of a new file system says
+    // that no host has it open, and stays as it is: others find no file system here meanwhile.
+    if features.incompat.contains(Incompat::INLINE_DATA) {
+        unwritable.push("inline_data".to_owned());
     }
     // Quota files, too, are changed only through the journal.
     if features.ro_compat.contains(RoCompat::QUOTA) {

@@ -1,5 +1,6 @@
 //! Compares block bitmaps and counts with the blocks found in use.
 
+use uext4_ondisk::features::Incompat;
 use uext4_ondisk::group_desc::GroupDesc;
 use uext4_ondisk::num::{index, len64};
 use uext4_ondisk::xattr::verify_block;
@@ -49,13 +50,31 @@ impl Checker<'_> {
                 self.report_once(first_window, None, Error::Corrupt(damage));
                 continue;
             }
-            let clusters = super::clusters(self.sbi, start, len);
-            let taken = self.usage.claim(clusters);
-            // Small structures of several groups may share a cluster.
-            if let Some(cluster) = taken.filter(|_| geometry.cluster_bits == 0) {
-                let block = super::first_block(self.sbi, cluster);
-                self.report(Issue::SharedBlock { block, ino: None });
-            }
+            self.claim_metadata(start, len);
+        }
+    }
+
+    /// Claims the block of multiple mount protection, which belongs to no group and no inode.
+    pub(super) fn claim_mmp_block(&mut self, first_window: bool) {
+        let features = self.sbi.geometry().features;
+        if !features.incompat.contains(Incompat::MMP) {
+            return;
+        }
+        let block = Pblk(self.sbi.superblock().s_mmp_block.get());
+        match self.sbi.check_range("MMP block", block, 1) {
+            Ok(()) => self.claim_metadata(block, 1),
+            Err(error) => self.report_once(first_window, None, error),
+        }
+    }
+
+    /// Claims blocks of the file system itself, which lie in it.
+    fn claim_metadata(&mut self, start: Pblk, len: u32) {
+        let clusters = super::clusters(self.sbi, start, len);
+        let taken = self.usage.claim(clusters);
+        // Small structures of several groups may share a cluster.
+        if let Some(cluster) = taken.filter(|_| self.sbi.geometry().cluster_bits == 0) {
+            let block = super::first_block(self.sbi, cluster);
+            self.report(Issue::SharedBlock { block, ino: None });
         }
     }
 

@@ -189,6 +189,7 @@ impl Checker<'_> {
             let window = from..from.saturating_add(step).min(groups);
             let first_window = from == 0;
             self.usage = Usage::new(first_cluster(window.start)..first_cluster(window.end));
+            self.claim_mmp_block(first_window);
             for group in (0..groups).map(GroupNr) {
                 if let Some(desc) = self.desc(group, first_window) {
                     self.claim_group(group, &desc, first_window);

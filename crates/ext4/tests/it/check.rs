@@ -1,11 +1,14 @@
 //! The check calls images of the real mke2fs clean, and names what debugfs broke in them.
 
+use std::mem::offset_of;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use uext4::check::Issue;
 use uext4::{Creation, Image, NewInode, OpenOptions, Volume};
 use uext4_blockdev::{MemoryDevice, SystemClock};
+use uext4_ondisk::superblock::{SUPERBLOCK_OFFSET, SuperBlock};
 use uext4_testkit::debugfs_write;
 
 use crate::mke2fs::{make_source, mke2fs};
@@ -37,6 +40,7 @@ fn images_of_mke2fs_are_clean() {
             "sparse_super2,orphan_file,metadata_csum_seed",
         ],
         &["-t", "ext4", "-O", "quota,project"],
+        &["-t", "ext4", "-O", "mmp"],
         &["-t", "ext3"],
         &["-t", "ext2", "-b", "1024", "-I", "128"],
     ];
@@ -45,6 +49,32 @@ fn images_of_mke2fs_are_clean() {
         mke2fs(&image, flags, Some(&source), "160M");
         assert_eq!(issues(&image), [], "{flags:?}");
     }
+}
+
+#[test]
+fn an_mmp_block_that_is_free_or_elsewhere_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("image");
+    mke2fs(
+        &image,
+        &["-t", "ext4", "-O", "mmp,^metadata_csum"],
+        None,
+        "64M",
+    );
+    let block = open(&image).superblock().s_mmp_block.get();
+    let kinds = || issues(&image).iter().map(Issue::kind).collect::<Vec<_>>();
+    let file = std::fs::File::options().write(true).open(&image).unwrap();
+    let at = SUPERBLOCK_OFFSET + offset_of!(SuperBlock, s_mmp_block) as u64;
+    for (place, expected) in [
+        (99_999_999, Some("damage")),
+        (1, Some("shared-block")),
+        (block, None),
+    ] {
+        file.write_all_at(&place.to_le_bytes(), at).unwrap();
+        assert_eq!(kinds().first().copied(), expected);
+    }
+    debugfs_write(&image, [format!("freeb {block}")]);
+    assert_eq!(kinds(), ["blocks-not-marked"]);
 }
 
 /// Breaks a fresh image with debugfs commands and reports the kinds of issues found.

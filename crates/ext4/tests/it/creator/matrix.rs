@@ -164,6 +164,7 @@ images! {
     sparse_super2: "64M" "-t" "ext4" "-O" "sparse_super2" "-b" "1024";
     large_dir: "64M" "-t" "ext4" "-O" "large_dir" "-b" "1024";
     orphan_file: "64M" "-t" "ext4" "-O" "orphan_file" "-N" "4000";
+    mmp: "64M" "-t" "ext4" "-O" "mmp" "-N" "4000";
     no_flex: "64M" "-t" "ext4" "-O" "^flex_bg" "-g" "8192" "-N" "4000";
     tiny_groups: "64M" "-t" "ext4" "-b" "1024" "-g" "256";
     hash_tea: "64M" "-t" "ext4" "-E" "hash_seed=6b33f586-a183-4383-921d-30da3fef2e5c" "-b" "1024";

@@ -20,7 +20,6 @@ fn features_that_are_not_written_are_named() {
         ("encrypt", &["-t", "ext4", "-O", "encrypt"]),
         ("casefold", &["-t", "ext4", "-O", "casefold"]),
         ("quota", &["-t", "ext4", "-O", "quota"]),
-        ("mmp", &["-t", "ext4", "-O", "mmp"]),
     ] {
         let _ = std::fs::remove_file(&path);
         mke2fs(&path, arguments, None, "64M");
