@@ -23,9 +23,11 @@ mod content;
 mod directory;
 mod finish;
 mod footprint;
+mod inline;
 mod itable;
 mod space;
 mod stage;
+mod threads;
 mod xattr;
 
 use std::sync::Arc;
@@ -44,6 +46,7 @@ use zerocopy::IntoBytes;
 pub use attributes::{Attributes, CreatorOptions, FileContent, NewInode};
 pub use finish::Summary;
 pub use footprint::{FileFootprint, Footprint, XattrFootprint};
+pub use inline::InlineSpace;
 
 use crate::alloc::groups::Groups;
 use crate::base::disk::Disk;
@@ -345,15 +348,9 @@ fn read_superblock(device: &dyn BlockDevice) -> Result<SuperBlock> {
     let superblock = superblock_at(device, SUPERBLOCK_OFFSET)?;
     let features = superblock.features();
     let mut unwritable = features.unwritable();
-    // Inline data is changed only through the journal, and a device that is being filled is not
-    // shared with other hosts.
-    for (feature, name) in [
-        (Incompat::INLINE_DATA, "inline_data"),
-        (Incompat::MMP, "mmp"),
-    ] {
-        if features.incompat.contains(feature) {
-            unwritable.push(name.to_owned());
-        }
+    // A device that is being filled is not shared with other hosts.
+    if features.incompat.contains(Incompat::MMP) {
+        unwritable.push("mmp".to_owned());
     }
     // Quota files, too, are changed only through the journal.
     if features.ro_compat.contains(RoCompat::QUOTA) {
