@@ -4,6 +4,8 @@ mod archives;
 mod building;
 mod failures;
 mod fixture;
+mod inline;
+mod profiles;
 mod random;
 mod shapes;
 mod sizes;
