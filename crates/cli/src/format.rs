@@ -7,8 +7,8 @@ use rustix::process::{getgid, getuid};
 use sha2::{Digest, Sha256};
 use uext4_blockdev::{Clock, SystemClock};
 use uext4_mkfs::{
-    BlockSizeWish, ErrorsBehavior, FsType, Options, UsageType, parse_extended, parse_features,
-    parse_journal, parse_size, parse_uuid,
+    BlockSizeWish, ErrorsBehavior, FsType, Options, PROFILES, Profile, UsageType, parse_extended,
+    parse_features, parse_journal, parse_size, parse_uuid, profile,
 };
 use uext4_ondisk::BlockSize;
 use uuid::Builder;
@@ -56,6 +56,9 @@ pub struct FormatArgs {
     /// Features, separated by commas; ^NAME disables one
     #[arg(short = 'O', value_name = "FEATURES")]
     features: Vec<String>,
+    /// What must mount the image, such as linux-4.4 or syslinux; -O wins; "list" shows them all
+    #[arg(long, value_name = "NAME")]
+    profile: Option<String>,
     /// Extended options, separated by commas: root_owner[=UID:GID], hash_seed=UUID, offset=BYTES, …
     #[arg(short = 'E', value_name = "OPTIONS")]
     extended: Vec<String>,
@@ -130,6 +133,9 @@ impl FormatArgs {
             options
                 .features
                 .extend(parse_features(list).map_err(usage)?);
+        }
+        if let Some(name) = &self.profile {
+            named_profile(name)?.apply(&mut options);
         }
         let mut notes = Vec::new();
         let owner = format!("{}:{}", getuid().as_raw(), getgid().as_raw());
@@ -275,6 +281,23 @@ fn unknown(flag: &'static str, name: &str) -> Failure {
     usage(uext4_mkfs::Error::UnknownName {
         flag,
         name: name.to_owned(),
+    })
+}
+
+/// The profile of a name. The error lists all: that is what "list" prints.
+fn named_profile(name: &str) -> Result<&'static Profile, Failure> {
+    profile(name).ok_or_else(|| {
+        let mut text = format!("--profile {name}: the profiles are");
+        for row in PROFILES {
+            let Profile {
+                name,
+                features,
+                why,
+                source,
+            } = row;
+            text += &format!("\n  {name}: {why}\n    -O {features}\n    {source}");
+        }
+        Failure::new(Exit::Usage, text)
     })
 }
 

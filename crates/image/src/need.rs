@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use uext4::bulk::{FileFootprint, Footprint, PlacedRun};
+use uext4::bulk::{FileFootprint, Footprint, InlineSpace, PlacedRun};
 use uext4_mkfs::Layout;
 use uext4_ondisk::features::Incompat;
 use uext4_ondisk::inode::FileType;
@@ -22,16 +22,9 @@ pub struct Counted<'a> {
     keep_xattrs: bool,
     /// Contents that have their blocks already.
     placed: Option<&'a Placed>,
-    last: Option<(Shape, Need)>,
-}
-
-/// Everything of a layout that the count depends on.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Shape {
-    block_len: u32,
-    inode_size: u16,
-    blocks_per_group: u32,
-    features: uext4_ondisk::features::Features,
+    /// The calculator that the directories were counted with, and the blocks of each in the order
+    /// of the tree. Of all there is to count they take the longest, and do not depend on size.
+    directories: Option<(Footprint, Vec<u32>)>,
 }
 
 impl<'a> Counted<'a> {
@@ -41,7 +34,7 @@ impl<'a> Counted<'a> {
             tree,
             keep_xattrs: true,
             placed: None,
-            last: None,
+            directories: None,
         }
     }
 
@@ -63,30 +56,21 @@ impl<'a> Counted<'a> {
     /// # Errors
     /// What cannot be at all, such as files that are too big, with the path.
     pub fn under(&mut self, layout: &Layout) -> Result<Need, Error> {
-        let geometry = &layout.geometry;
-        let shape = Shape {
-            block_len: geometry.block_size.bytes(),
-            inode_size: geometry.inode_size,
-            blocks_per_group: geometry.blocks_per_group.get(),
-            features: geometry.features,
-        };
-        let need = match self.last {
-            Some((last, need)) if last == shape => need,
-            _ => self.count(layout)?,
-        };
-        self.last = Some((shape, need));
+        let footprint = Footprint::new(&layout.superblock).map_err(|source| Error::Entry {
+            path: path_buf(b"."),
+            source,
+        })?;
+        let need = self.count(footprint)?;
         Ok(Need {
             slack: slack(layout),
             ..need
         })
     }
 
-    fn count(&self, layout: &Layout) -> Result<Need, Error> {
+    fn count(&mut self, footprint: Footprint) -> Result<Need, Error> {
         let tree = self.tree;
-        let footprint = Footprint::new(&layout.superblock).map_err(|source| Error::Entry {
-            path: path_buf(b"."),
-            source,
-        })?;
+        let known = self.directories.take();
+        let known = known.filter(|(last, _)| last.has_same_directories(&footprint));
         let mut count = Count {
             tree,
             footprint,
@@ -96,6 +80,8 @@ impl<'a> Counted<'a> {
             runs: Vec::new(),
             sets: HashMap::new(),
             users: HashMap::new(),
+            known: known.map(|(_, blocks)| blocks.into_iter()),
+            directories: Vec::new(),
         };
         let mut seen = vec![false; tree.nodes_len()];
         for entry in tree.entries() {
@@ -110,6 +96,7 @@ impl<'a> Counted<'a> {
             })?;
         }
         count.shared_blocks();
+        self.directories = Some((count.footprint, count.directories));
         let mut need = count.need;
         // The root has an inode already, and gives back the block it was made with.
         need.inodes -= 1;
@@ -157,6 +144,10 @@ struct Count<'a> {
     sets: HashMap<(XattrSet, FileType), Option<u64>>,
     /// Users of each block of attributes.
     users: HashMap<u64, u64>,
+    /// Blocks of the directories to come, if they were counted before.
+    known: Option<std::vec::IntoIter<u32>>,
+    /// Blocks of the directories until now.
+    directories: Vec<u32>,
 }
 
 impl Count<'_> {
@@ -164,6 +155,10 @@ impl Count<'_> {
         let tree = self.tree;
         let node = tree.node_of(entry);
         self.need.inodes += 1;
+        let xattrs = match keep_xattrs {
+            true => tree.xattrs(node),
+            false => &[],
+        };
         let FileFootprint { data, tree: meta } = match node.file_type() {
             FileType::Regular if self.placed.is_some_and(|placed| placed.holds(node)) => {
                 self.runs.clear();
@@ -178,14 +173,13 @@ impl Count<'_> {
             FileType::Regular => {
                 self.ranges.clear();
                 ranges(tree.data(node), node.size(), &mut self.ranges);
-                self.footprint.file(node.size(), &self.ranges)?
+                let inline = self.footprint.inline(FileType::Regular, xattrs)?;
+                self.footprint.file(node.size(), &self.ranges, inline)?
             }
             FileType::Directory => {
-                let mut names: Vec<&[u8]> = tree.children(entry).map(|e| tree.name(e)).collect();
-                if entry == EntryId::ROOT && lost_and_found(tree).is_none() {
-                    names.push(b"lost+found");
-                }
-                self.footprint.directory(&names)?
+                let blocks = self.directory_blocks(entry, xattrs)?;
+                self.directories.push(blocks);
+                self.footprint.directory(blocks)?
             }
             FileType::Symlink => FileFootprint {
                 data: self.footprint.symlink(tree.target(node).len()),
@@ -194,11 +188,29 @@ impl Count<'_> {
             _ => FileFootprint::default(),
         };
         self.need.blocks = self.need.blocks.saturating_add(data).saturating_add(meta);
-        let xattrs = tree.xattrs(node);
-        match xattrs.is_empty() || !keep_xattrs {
+        match xattrs.is_empty() {
             true => Ok(()),
             false => self.xattrs(node.xattr_set(), node.file_type(), xattrs),
         }
+    }
+
+    fn directory_blocks(&mut self, entry: EntryId, xattrs: &[Xattr]) -> uext4::Result<u32> {
+        if let Some(blocks) = self.known.as_mut().and_then(Iterator::next) {
+            return Ok(blocks);
+        }
+        let tree = self.tree;
+        let mut names: Vec<&[u8]> = tree.children(entry).map(|e| tree.name(e)).collect();
+        let lost_and_found = lost_and_found(tree);
+        if entry == EntryId::ROOT && lost_and_found.is_none() {
+            names.push(b"lost+found");
+        }
+        // Directories that mkfs makes have blocks already.
+        let is_there = entry == EntryId::ROOT || lost_and_found == Some(entry);
+        let inline = match is_there {
+            true => InlineSpace::default(),
+            false => self.footprint.inline(FileType::Directory, xattrs)?,
+        };
+        self.footprint.directory_blocks(&names, inline)
     }
 
     fn xattrs(

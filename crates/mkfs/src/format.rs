@@ -14,8 +14,8 @@ use crate::bitmaps::{block_bitmap, inode_bitmap};
 use crate::gdt;
 use crate::layout::Layout;
 
-/// Bytes collected before they are written.
-const BATCH_LEN: usize = 8 << 20;
+/// Bytes collected before they are written: few enough to stay in a core's cache.
+const BATCH_LEN: usize = 1 << 20;
 /// Bytes at the start where partition tables and other file systems are looked for.
 const HEAD_LEN: u64 = 4096;
 /// Bytes at the end where RAID members are looked for.
@@ -64,7 +64,7 @@ impl<'d> Batch<'d> {
     fn new(device: &'d dyn BlockDevice) -> Self {
         Self {
             device,
-            bytes: Vec::new(),
+            bytes: Vec::with_capacity(BATCH_LEN),
             pieces: Vec::new(),
         }
     }

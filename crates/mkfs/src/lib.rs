@@ -45,6 +45,7 @@ mod root;
 mod shape;
 mod size;
 mod space;
+mod target;
 
 pub use error::Error;
 pub use extended::{Extended, QuotaTypes, parse_extended, parse_uuid};
@@ -57,3 +58,4 @@ pub use options::{BlockSizeWish, ErrorsBehavior, Options};
 pub use profile::UsageType;
 pub use size::{Size, parse_size};
 pub use space::Run;
+pub use target::{PROFILES, Profile, profile};

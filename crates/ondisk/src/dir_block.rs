@@ -31,7 +31,7 @@ const SIZE_MAX: u64 = (1 << 31) - 1;
 const BLOCKS_MAX: u64 = 1 << 28;
 
 /// How directories are laid out in one file system.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirFormat {
     /// Bytes of a block.
     pub(crate) block_len: usize,
@@ -53,6 +53,15 @@ impl DirFormat {
             summed: geometry.csum_seed.is_some(),
             filetype: incompat.contains(Incompat::FILETYPE),
             large_dir: incompat.contains(Incompat::LARGEDIR),
+        }
+    }
+
+    /// Of the records in a region of an inode: they fill all of it.
+    pub(crate) fn region(self, len: usize) -> Self {
+        Self {
+            block_len: len,
+            summed: false,
+            ..self
         }
     }
 

@@ -133,9 +133,12 @@ fn words<const N: usize>(rest: &[u8], sign: CharSign) -> [u32; N] {
     let fill = len32(rest.len()).wrapping_mul(0x0101_0101);
     let mut words = [fill; N];
     for (word, bytes) in words.iter_mut().zip(rest.chunks(4)) {
-        *word = bytes.iter().fold(fill, |word, &byte| {
-            (word << 8).wrapping_add(sign.value(byte))
-        });
+        let push = |word: u32, &byte: &u8| (word << 8).wrapping_add(sign.value(byte));
+        // Most words are whole: a loop of known length costs less.
+        *word = match bytes.first_chunk::<4>() {
+            Some(whole) => whole.iter().fold(fill, push),
+            None => bytes.iter().fold(fill, push),
+        };
     }
     words
 }
@@ -154,32 +157,54 @@ fn legacy(name: &[u8], sign: CharSign) -> u32 {
     last << 1
 }
 
-/// Of MD4's three rounds half the steps each: the word each step takes, the four rotations, and
-/// the constant that is added.
-const MD4_ROUNDS: [([usize; 8], [u32; 4], u32); 3] = [
-    ([0, 1, 2, 3, 4, 5, 6, 7], [3, 7, 11, 19], 0),
-    ([1, 3, 5, 7, 0, 2, 4, 6], [3, 5, 9, 13], 0x5A82_7999),
-    ([3, 7, 2, 6, 1, 5, 0, 4], [3, 9, 11, 15], 0x6ED9_EBA1),
-];
+/// One of MD4's three rounds, of which there are half the steps: `order` says which word each
+/// step takes. Everything but the state and the words is constant where this is inlined.
+#[inline(always)]
+fn md4_round(
+    state: [u32; 4],
+    block: &[u32; 8],
+    order: [usize; 8],
+    rotations: [u32; 4],
+    mix: impl Fn(u32, u32, u32) -> u32,
+) -> [u32; 4] {
+    let [mut a, mut b, mut c, mut d] = state;
+    for (step, word) in order.into_iter().enumerate() {
+        let sum = a.wrapping_add(mix(b, c, d)).wrapping_add(block[word]);
+        (a, d, c, b) = (d, c, b, sum.rotate_left(rotations[step % 4]));
+    }
+    [a, b, c, d]
+}
 
 /// One block through the cut-down MD4 compression.
 fn half_md4(state: &mut [u32; 4], block: &[u32; 8]) {
-    let [mut a, mut b, mut c, mut d] = *state;
-    for (round, (order, rotations, constant)) in MD4_ROUNDS.iter().enumerate() {
-        for (step, &word) in order.iter().enumerate() {
-            let mixed = match round {
-                0 => (b & c) | (!b & d),
-                1 => (b & c) | (b & d) | (c & d),
-                _ => b ^ c ^ d,
-            };
-            let sum = a
-                .wrapping_add(mixed)
-                .wrapping_add(block[word])
-                .wrapping_add(*constant);
-            (a, d, c, b) = (d, c, b, sum.rotate_left(rotations[step % 4]));
-        }
-    }
-    for (word, add) in state.iter_mut().zip([a, b, c, d]) {
+    let select = |b: u32, c: u32, d: u32| (b & c) | (!b & d);
+    let majority = |b: u32, c: u32, d: u32| {
+        let bits = (b & c) | (b & d) | (c & d);
+        bits.wrapping_add(0x5A82_7999)
+    };
+    let parity = |b: u32, c: u32, d: u32| (b ^ c ^ d).wrapping_add(0x6ED9_EBA1);
+    let mixed = md4_round(
+        *state,
+        block,
+        [0, 1, 2, 3, 4, 5, 6, 7],
+        [3, 7, 11, 19],
+        select,
+    );
+    let mixed = md4_round(
+        mixed,
+        block,
+        [1, 3, 5, 7, 0, 2, 4, 6],
+        [3, 5, 9, 13],
+        majority,
+    );
+    let mixed = md4_round(
+        mixed,
+        block,
+        [3, 7, 2, 6, 1, 5, 0, 4],
+        [3, 9, 11, 15],
+        parity,
+    );
+    for (word, add) in state.iter_mut().zip(mixed) {
         *word = word.wrapping_add(add);
     }
 }

@@ -1,12 +1,14 @@
 //! Parameters of the creator: kinds of inodes, their attributes, and the source of file data.
 
 use std::io;
+use std::num::NonZeroUsize;
 
 use uext4_ondisk::inode::{
     DeviceNumber, FULL_EXTRA_ISIZE, FileType, GOOD_OLD_INODE_SIZE, InodeFlags, RawInode, S_IFMT,
     Timestamp,
 };
 
+use super::threads;
 use crate::base::error::{Error, Result};
 use crate::inode::attr;
 
@@ -18,6 +20,9 @@ pub struct CreatorOptions {
     pub memory_max: usize,
     /// Number of bytes of file data collected for one write, at least 64 KiB.
     pub buffer_len: usize,
+    /// Number of threads that lay out directories, by default as many as the machine runs at the
+    /// same time. The result does not depend on it.
+    pub threads: NonZeroUsize,
 }
 
 impl Default for CreatorOptions {
@@ -26,6 +31,7 @@ impl Default for CreatorOptions {
         Self {
             memory_max: 48 << 20,
             buffer_len: 1 << 20,
+            threads: threads::available(),
         }
     }
 }

@@ -164,7 +164,7 @@ impl Creator {
         ranges: &[(Lblk, u32)],
         source: &mut dyn FileContent,
     ) -> Result<()> {
-        if size == 0 {
+        if size == 0 || self.write_inline(ino, size, data, source)? {
             return Ok(());
         }
         let mut mapped = RawInode::zeroed();

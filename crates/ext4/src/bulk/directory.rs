@@ -2,12 +2,14 @@
 //! added.
 
 use std::collections::HashMap;
+use std::num::NonZeroUsize;
 
 use uext4_mballoc::Run;
 use uext4_ondisk::inode::FileType;
 use uext4_ondisk::pack::directory::{DirShape, Name, Plan};
 use uext4_ondisk::{GroupNr, Ino};
 
+use super::threads;
 use crate::alloc::ialloc::Parent;
 use crate::base::error::{Error, Result};
 
@@ -25,6 +27,8 @@ struct Entry {
 pub(super) struct Directory {
     pub(super) ino: Ino,
     pub(super) parent: Ino,
+    /// Generation of its inode: 0 unless it was there before.
+    pub(super) generation: u32,
     /// Number of directories in it, not counting "." and "..".
     pub(super) subdirs: u32,
     /// Blocks that it already has on the device, to be freed when it is laid out again.
@@ -42,6 +46,7 @@ impl Directory {
         Self {
             ino,
             parent,
+            generation: 0,
             subdirs: 0,
             old_blocks: Vec::new(),
             changed: false,
@@ -89,9 +94,15 @@ impl Directory {
             .map(|n| n.ino)
     }
 
-    /// Calculates how its names are packed.
-    pub(super) fn plan(&self, shape: &DirShape) -> Result<Plan> {
-        Ok(shape.plan(self.entries.len() as u32, |i| self.name(i).name)?)
+    /// Number of names.
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Calculates how its names are packed, with up to `threads` threads.
+    pub(super) fn plan(&self, shape: &DirShape, threads: NonZeroUsize) -> Result<Plan> {
+        let count = self.entries.len() as u32;
+        Ok(threads::plan(shape, threads, count, |i| self.name(i).name)?)
     }
 }
 

@@ -1,7 +1,11 @@
 //! Finishes the file system: lays out directories, stores counts and checksums, and writes the
 //! superblock last.
 
+use std::num::NonZeroUsize;
+
+use parking_lot::Mutex;
 use uext4_mballoc::Run;
+use uext4_ondisk::extent::Extent;
 use uext4_ondisk::features::RoCompat;
 use uext4_ondisk::inode::{InodeFlags, RawInode};
 use uext4_ondisk::pack::directory::{Layout, Plan};
@@ -11,13 +15,48 @@ use zerocopy::IntoBytes;
 
 use super::content::{add_sectors, sectors};
 use super::directory::Directory;
-use super::{Creator, itable};
+use super::{Creator, itable, threads};
 use crate::base::edit::Direct;
 use crate::base::error::{Error, Result};
 use crate::base::mapping::MapState;
 use crate::dir::read_dir;
 use crate::inode::{Inode, LINKS_MAX, iget};
 use crate::map::MapCursor;
+
+/// Number of names from which all threads plan one directory together.
+const LARGE_NAMES: usize = 1 << 15;
+/// Number of names and directories that are laid out at a time: bounds the memory of plans.
+const BATCH: usize = 1 << 18;
+/// Number of directories that a thread plans before it takes the next ones.
+const PLANS: usize = 32;
+/// Number of blocks that a thread fills and writes at a time.
+const FILLS: usize = 64;
+
+/// A block of a directory that is to be filled.
+#[derive(Clone, Copy, Debug)]
+struct Fill {
+    /// Index of the directory in its batch.
+    directory: usize,
+    lblk: u32,
+    pblk: u64,
+}
+
+/// Cuts the list of directories into batches: only one that is larger alone is larger than
+/// [`BATCH`].
+fn batches<'a>(directories: &'a [&'a Directory]) -> impl Iterator<Item = &'a [&'a Directory]> {
+    let mut rest = directories;
+    std::iter::from_fn(move || {
+        let mut names = 0;
+        let fits = |directory: &&&Directory| {
+            names += 1 + directory.len();
+            names <= BATCH
+        };
+        let count = rest.iter().take_while(fits).count().max(1);
+        let (batch, after) = rest.split_at(count.min(rest.len()));
+        rest = after;
+        (!batch.is_empty()).then_some(batch)
+    })
+}
 
 /// Counts of the finished file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,8 +87,16 @@ impl Creator {
             self.space
                 .give_back(&self.sbi, &self.groups, &directory.old_blocks)?;
         }
+        let mut changed: Vec<&Directory> = Vec::new();
         for directory in directories.iter().filter(|d| d.changed) {
-            let result = self.write_directory(directory);
+            if self.write_inline_directory(directory)? {
+                self.update_links(directory)?;
+            } else {
+                changed.push(directory);
+            }
+        }
+        for batch in batches(&changed) {
+            let result = self.write_directories(batch);
             self.end(result)?;
         }
         self.groups.store(&self.sbi, &Direct(&self.sbi))?;
@@ -57,38 +104,127 @@ impl Creator {
         self.write_superblocks()
     }
 
-    fn write_directory(&mut self, directory: &Directory) -> Result<()> {
-        let plan = directory.plan(&self.dir_shape)?;
-        let ino = directory.ino;
+    /// Lays directories out: planned by several threads, placed one after the other, and filled
+    /// by several threads again.
+    fn write_directories(&mut self, batch: &[&Directory]) -> Result<()> {
+        let plans = self.plan_directories(batch)?;
+        let mut fills = Vec::new();
+        for (i, (directory, plan)) in batch.iter().zip(&plans).enumerate() {
+            self.place_directory(directory, plan)?;
+            let blocks = |extent: &Extent| {
+                let (lblk, pblk) = (extent.lblk.0, extent.pblk.0);
+                (0..extent.len.into()).map(move |at| Fill {
+                    directory: i,
+                    lblk: lblk + at,
+                    pblk: pblk + u64::from(at),
+                })
+            };
+            fills.extend(self.scratch.extents.iter().flat_map(blocks));
+            self.end(Ok(()))?;
+        }
+        self.fill_blocks(batch, &plans, &fills)
+    }
+
+    /// Plans directories: the large ones one after the other, all threads together; the others
+    /// side by side. The error is that of the first in the list that has one.
+    fn plan_directories(&self, batch: &[&Directory]) -> Result<Vec<Plan>> {
+        let (shape, threads) = (&self.dir_shape, self.options.threads);
+        let mut plans: Vec<Option<Result<Plan>>> = batch
+            .iter()
+            .map(|d| (d.len() >= LARGE_NAMES).then(|| d.plan(shape, threads)))
+            .collect();
+        let parts = plans.chunks_mut(PLANS).zip(batch.chunks(PLANS));
+        threads::for_each(
+            self.threads_for(batch.len()),
+            parts,
+            |(plans, directories)| {
+                for (plan, directory) in plans.iter_mut().zip(directories) {
+                    plan.get_or_insert_with(|| directory.plan(shape, NonZeroUsize::MIN));
+                }
+            },
+        );
+        plans.into_iter().flatten().collect()
+    }
+
+    /// The number of threads that so many small pieces of work are worth.
+    fn threads_for(&self, pieces: usize) -> NonZeroUsize {
+        let worth = NonZeroUsize::new(pieces / PLANS).unwrap_or(NonZeroUsize::MIN);
+        self.options.threads.min(worth)
+    }
+
+    /// Allocates the blocks of a directory and stores their map; the extents are then in the
+    /// scratch lists.
+    fn place_directory(&mut self, directory: &Directory, plan: &Plan) -> Result<()> {
         let mut mapped = RawInode::zeroed();
         // At its old location if it fits there: otherwise the root's block would stay free among
         // used ones.
         let old = directory.old_blocks.first();
         let old = old.filter(|run| run.len >= plan.blocks());
         let ahead = old.map(|run| self.space.move_to(run.start));
-        self.map_new(&mut mapped, ino, &[(Lblk(0), plan.blocks())])?;
+        self.map_new(&mut mapped, directory.ino, &[(Lblk(0), plan.blocks())])?;
         if let Some(ahead) = ahead {
             self.space.move_to(ahead);
         }
-        let shape = self.dir_shape;
-        let layout = Layout {
-            shape: &shape,
-            plan: &plan,
-            ino,
-            parent: directory.parent,
-            seed: self.directory_seed(ino)?,
-            name: |i| directory.name(i),
-        };
-        for extent in &self.scratch.extents {
-            for i in 0..u32::from(extent.len) {
-                let buffer = self
-                    .sbi
-                    .cache()
-                    .getblk_zeroed(Pblk(extent.pblk.0 + u64::from(i)));
-                buffer.modify(|block| layout.fill(extent.lblk.0 + i, block));
+        self.update_directory(directory, plan, &mapped)
+    }
+
+    /// Fills the blocks of directories and writes them. They go directly to the device: nothing
+    /// reads them again, and none of them is in the cache with changes.
+    fn fill_blocks(&self, batch: &[&Directory], plans: &[Plan], fills: &[Fill]) -> Result<()> {
+        let geometry = self.sbi.geometry();
+        let block_len = self.sbi.block_len();
+        let failed = Mutex::new(None);
+        let fill = |part: &[Fill]| -> Result<()> {
+            let mut bytes = vec![0; part.len() * block_len];
+            for (fill, block) in part.iter().zip(bytes.chunks_exact_mut(block_len)) {
+                // OK to index: one plan of each directory of the batch.
+                let (directory, plan) = (batch[fill.directory], &plans[fill.directory]);
+                let seed = geometry.csum_seed;
+                let layout = Layout {
+                    shape: &self.dir_shape,
+                    plan,
+                    ino: directory.ino,
+                    parent: directory.parent,
+                    seed: seed.map(|seed| seed.inode(directory.ino, directory.generation)),
+                    name: |i| directory.name(i),
+                };
+                layout.fill(fill.lblk, block);
             }
+            let mut bytes = bytes.as_slice();
+            for run in part.chunk_by(|a, b| a.pblk + 1 == b.pblk) {
+                let (run_bytes, rest) = bytes.split_at(run.len() * block_len);
+                let at = self.sbi.byte_offset(Pblk(run[0].pblk));
+                self.sbi.device().write_at(at, run_bytes)?;
+                bytes = rest;
+            }
+            Ok(())
+        };
+        let threads = self.threads_for(fills.len());
+        threads::for_each(threads, fills.chunks(FILLS), |part| {
+            if let Err(error) = fill(part) {
+                failed.lock().get_or_insert(error);
+            }
+        });
+        failed.into_inner().map_or(Ok(()), Err)
+    }
+
+    /// The link count of a directory.
+    fn links_of(&self, directory: &Directory) -> Result<u16> {
+        let features = self.sbi.geometry().features;
+        let many = features.ro_compat.contains(RoCompat::DIR_NLINK);
+        match directory.subdirs.saturating_add(2) {
+            links if links <= u32::from(LINKS_MAX) => Ok(links as u16),
+            _ if many => Ok(1),
+            _ => Err(Error::TooManyLinks),
         }
-        self.update_directory(directory, &plan, &mapped)
+    }
+
+    fn update_links(&self, directory: &Directory) -> Result<()> {
+        let links = self.links_of(directory)?;
+        itable::update(&self.sbi, directory.ino, None, |raw| {
+            raw.i_links_count = links.into();
+            Ok(())
+        })
     }
 
     /// Stores size, map, link count and flags of a directory that was laid out.
@@ -98,13 +234,8 @@ impl Creator {
         plan: &Plan,
         mapped: &RawInode,
     ) -> Result<()> {
+        let links = self.links_of(directory)?;
         let geometry = self.sbi.geometry();
-        let many = geometry.features.ro_compat.contains(RoCompat::DIR_NLINK);
-        let links = match directory.subdirs.saturating_add(2) {
-            links if links <= u32::from(LINKS_MAX) => links as u16,
-            _ if many => 1,
-            _ => return Err(Error::TooManyLinks),
-        };
         let size = u64::from(plan.blocks()) << geometry.block_size.log2();
         let per_block = u64::from(geometry.block_size.bytes() / 512);
         let old: u64 = directory
@@ -128,15 +259,6 @@ impl Creator {
         })
     }
 
-    /// Seed of a directory's blocks; directories that mkfs created may have any generation.
-    fn directory_seed(&self, ino: Ino) -> Result<Option<uext4_ondisk::checksum::CsumSeed>> {
-        let geometry = self.sbi.geometry();
-        let Some(seed) = geometry.csum_seed else {
-            return Ok(None);
-        };
-        Ok(Some(seed.inode(ino, iget(&self.sbi, ino)?.generation)))
-    }
-
     /// Loads an existing directory with its entries.
     pub(super) fn load_directory(&mut self, ino: Ino) -> Result<()> {
         if self.directories.get(ino).is_some() {
@@ -150,6 +272,7 @@ impl Creator {
             .ok_or(Error::NotFound)?;
         let is_top = ino == Ino::ROOT || inode.has(InodeFlags::TOPDIR);
         let mut directory = Directory::new(ino, ino, group, is_top);
+        directory.generation = inode.generation;
         for entry in read_dir(&self.sbi, &inode)? {
             let entry = entry?;
             match entry.name.as_slice() {

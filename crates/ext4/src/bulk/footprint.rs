@@ -1,5 +1,6 @@
 //! Calculates the space that files will need before they exist, with the same packing code.
 
+use std::num::NonZeroUsize;
 use std::ops::Range;
 
 use uext4_ondisk::extent::EXT_INIT_MAX_LEN;
@@ -14,6 +15,8 @@ use uext4_ondisk::xattr::{
 use uext4_ondisk::{Geometry, Ino};
 
 use super::content::{PlacedRun, block_ranges, tables_of};
+use super::inline::InlineSpace;
+use super::threads;
 use super::xattr::digest;
 use crate::base::error::{Error, Result};
 use crate::xattr::layout::{Attribute, XattrShape};
@@ -28,6 +31,7 @@ pub struct Footprint {
     geometry: Geometry,
     dir_shape: DirShape,
     xattr_shape: XattrShape,
+    threads: NonZeroUsize,
 }
 
 /// The space that a file needs.
@@ -63,21 +67,66 @@ impl Footprint {
         Ok(Self {
             dir_shape: DirShape::new(superblock, &geometry),
             xattr_shape: XattrShape::new(&geometry),
+            threads: threads::available(),
             geometry,
         })
     }
 
-    /// Blocks of a directory with these names in addition to "." and "..", and of its extent tree
-    /// or indirect blocks.
+    /// Whether directories take the same blocks with `other`, see [`Footprint::directory_blocks`].
+    pub fn has_same_directories(&self, other: &Self) -> bool {
+        let inline =
+            |footprint: &Self| InlineSpace::new(&footprint.geometry, &footprint.xattr_shape, 0);
+        self.dir_shape == other.dir_shape
+            && self.xattr_shape == other.xattr_shape
+            && inline(self) == inline(other)
+    }
+
+    /// What an inode of this type with these attributes can hold of its own data. For directories
+    /// that mkfs makes it is nothing: the default.
+    ///
+    /// # Errors
+    /// As [`super::Creator::create`] for invalid attributes.
+    pub fn inline(
+        &self,
+        file_type: FileType,
+        xattrs: &[(Vec<u8>, Vec<u8>)],
+    ) -> Result<InlineSpace> {
+        if !self.has_inline_data() {
+            return Ok(InlineSpace::default());
+        }
+        let placed = self.xattr_shape.place(file_type, xattrs)?;
+        let taken = placed.body.iter().map(Attribute::len).sum();
+        Ok(InlineSpace::new(&self.geometry, &self.xattr_shape, taken))
+    }
+
+    /// Whether small files and directories may lie within their inodes.
+    pub fn has_inline_data(&self) -> bool {
+        let incompat = self.geometry.features.incompat;
+        incompat.contains(Incompat::INLINE_DATA)
+    }
+
+    /// Blocks of a directory with these names in addition to "." and "..", without those of its
+    /// extent tree or indirect blocks, which [`Footprint::directory`] adds.
     ///
     /// # Errors
     /// [`Error::Exists`] if a name occurs twice, [`Error::FileTooBig`].
-    pub fn directory(&self, names: &[&[u8]]) -> Result<FileFootprint> {
+    pub fn directory_blocks(&self, names: &[&[u8]], inline: InlineSpace) -> Result<u32> {
         let count = u32::try_from(names.len()).map_err(|_| Error::FileTooBig)?;
-        let plan = self.dir_shape.plan(count, |i| names[i as usize])?;
-        let data = u64::from(plan.blocks());
-        let whole = 0..data << self.geometry.block_size.log2();
-        self.file(whole.end, &[whole])
+        let name = |i: u32| names[i as usize];
+        if inline.plan(&self.dir_shape, count, name)?.is_some() {
+            return Ok(0);
+        }
+        let plan = threads::plan(&self.dir_shape, self.threads, count, name)?;
+        Ok(plan.blocks())
+    }
+
+    /// What a directory of so many blocks takes: they, and its extent tree or indirect blocks.
+    ///
+    /// # Errors
+    /// [`Error::FileTooBig`].
+    pub fn directory(&self, blocks: u32) -> Result<FileFootprint> {
+        let whole = 0..u64::from(blocks) << self.geometry.block_size.log2();
+        self.file(whole.end, &[whole], InlineSpace::default())
     }
 
     /// Blocks of a regular file with data in these ranges of bytes, which have the form that
@@ -85,10 +134,18 @@ impl Footprint {
     ///
     /// # Errors
     /// [`Error::Invalid`], [`Error::FileTooBig`].
-    pub fn file(&self, size: u64, ranges: &[Range<u64>]) -> Result<FileFootprint> {
+    pub fn file(
+        &self,
+        size: u64,
+        ranges: &[Range<u64>],
+        inline: InlineSpace,
+    ) -> Result<FileFootprint> {
         let block_size = self.geometry.block_size;
         let mut blocks = Vec::new();
         block_ranges(block_size, size, ranges, &mut blocks)?;
+        if blocks.is_empty() || inline.holds_file(size) {
+            return Ok(FileFootprint::default());
+        }
         let data: u64 = blocks.iter().map(|&(_, len)| u64::from(len)).sum();
         let tree = if self.geometry.features.incompat.contains(Incompat::EXTENTS) {
             let broken = data / u64::from(self.geometry.blocks_per_group.get() / 2).max(1);
@@ -131,7 +188,7 @@ impl Footprint {
         for attribute in placed.body.iter().chain(&placed.block).filter(|a| a.apart) {
             let len = attribute.value.len() as u64;
             footprint.inodes += 1;
-            let value = self.file(len, std::slice::from_ref(&(0..len)))?;
+            let value = self.file(len, &[0..len], InlineSpace::default())?;
             footprint.value_blocks += value.data + value.tree;
         }
         if !placed.block.is_empty() {

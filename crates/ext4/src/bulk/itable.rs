@@ -7,8 +7,18 @@ use uext4_ondisk::{Ino, Pblk};
 use crate::alloc::groups::NewIno;
 use crate::base::error::{Error, Result};
 use crate::base::owner::{Kind, tag};
-use crate::inode::inode_place;
 use crate::journal::sbi::Sbi;
+
+/// The byte where an inode begins in its block of the table, and the number of that block in the
+/// table. Unlike for inodes that are read, the blocks around it are of no interest: most have
+/// never been written.
+fn offset(sbi: &Sbi, ino: Ino) -> Result<(u64, usize)> {
+    let geometry = sbi.geometry();
+    let (_, index) = geometry.inode_group(ino).ok_or(Error::NotFound)?;
+    let offset = u64::from(index) * u64::from(geometry.inode_size);
+    let at = offset as usize & (sbi.block_len() - 1);
+    Ok((offset >> geometry.block_size.log2(), at))
+}
 
 /// The bytes of the inode at offset `at` of its block; the block is long enough.
 fn slot<'a>(sbi: &Sbi, block: &'a mut [u8], at: usize) -> &'a mut [u8] {
@@ -25,7 +35,7 @@ fn finish(sbi: &Sbi, bytes: &mut [u8], ino: Ino, raw: &RawInode) {
 /// Writes a new inode. `tail` is stored after the known fields: the attributes in the body, or
 /// nothing; it fits.
 pub(super) fn write_new(sbi: &Sbi, new: NewIno, raw: &RawInode, tail: &[u8]) -> Result<()> {
-    let (_, at) = inode_place(sbi, new.ino)?;
+    let (_, at) = offset(sbi, new.ino)?;
     let buffer = read(sbi, new.block)?;
     buffer.modify(|block| {
         let bytes = slot(sbi, block, at);
@@ -53,7 +63,10 @@ pub(super) fn update<R>(
     tail: Option<&[u8]>,
     f: impl FnOnce(&mut RawInode) -> Result<R>,
 ) -> Result<R> {
-    let (block, at) = inode_place(sbi, ino)?;
+    let (block, at) = offset(sbi, ino)?;
+    let (group, _) = sbi.geometry().inode_group(ino).ok_or(Error::NotFound)?;
+    // Opening the file system has checked that the table lies in it.
+    let block = Pblk(sbi.inode_table(group)?.0 + block);
     read(sbi, block)?.modify(|block| {
         let bytes = slot(sbi, block, at);
         let mut raw = RawInode::parse(bytes, ino)?;

@@ -23,9 +23,11 @@ mod content;
 mod directory;
 mod finish;
 mod footprint;
+mod inline;
 mod itable;
 mod space;
 mod stage;
+mod threads;
 mod xattr;
 
 use std::sync::Arc;
@@ -33,7 +35,7 @@ use std::sync::Arc;
 use uext4_blockdev::BlockDevice;
 use uext4_buffer_cache::{BufferCache, Options};
 use uext4_ondisk::extent::empty_extent_root;
-use uext4_ondisk::features::{Incompat, RoCompat};
+use uext4_ondisk::features::RoCompat;
 use uext4_ondisk::hash::{HashVersion, hash_name};
 use uext4_ondisk::inode::{FileType, I_BLOCK_LEN, InodeFlags, RawInode};
 use uext4_ondisk::pack::directory::DirShape;
@@ -45,6 +47,7 @@ pub use attributes::{Attributes, CreatorOptions, FileContent, NewInode};
 pub use content::PlacedRun;
 pub use finish::Summary;
 pub use footprint::{FileFootprint, Footprint, XattrFootprint};
+pub use inline::InlineSpace;
 
 use crate::alloc::groups::Groups;
 use crate::base::disk::Disk;
@@ -346,12 +349,8 @@ fn read_superblock(device: &dyn BlockDevice) -> Result<SuperBlock> {
     let superblock = superblock_at(device, SUPERBLOCK_OFFSET)?;
     let features = superblock.features();
     let mut unwritable = features.unwritable();
-    // Inline data is changed only through the journal. The MMP block of a new file system says
-    // that no host has it open, and stays as it is: others find no file system here meanwhile.
-    if features.incompat.contains(Incompat::INLINE_DATA) {
-        unwritable.push("inline_data".to_owned());
-    }
-    // Quota files, too, are changed only through the journal.
+    // The MMP block of a new file system says that no host has it open, and stays as it is. Quota
+    // files are changed only through the journal.
     if features.ro_compat.contains(RoCompat::QUOTA) {
         unwritable.push("quota".to_owned());
     }

@@ -9,8 +9,8 @@ use uext4_ondisk::Geometry;
 use uext4_ondisk::features::Incompat;
 use uext4_ondisk::inode::{FULL_EXTRA_ISIZE, FileType, GOOD_OLD_INODE_SIZE};
 use uext4_ondisk::xattr::{
-    INDEX_SYSTEM, XATTR_BLOCK_HEADER_LEN, XATTR_IBODY_HEADER_LEN, XATTR_NAME_MAX, XATTR_SIZE_MAX,
-    entry_len, split_name, value_len,
+    INDEX_SYSTEM, INLINE_DATA_NAME, XATTR_BLOCK_HEADER_LEN, XATTR_IBODY_HEADER_LEN, XATTR_NAME_MAX,
+    XATTR_SIZE_MAX, entry_len, split_name, value_len,
 };
 
 use crate::base::error::{Error, Result};
@@ -34,7 +34,8 @@ pub(crate) struct Attribute<'a> {
 }
 
 impl Attribute<'_> {
-    fn len(&self) -> usize {
+    /// Bytes of its entry, and of its value if that is next to it.
+    pub(crate) fn len(&self) -> usize {
         let value = if self.apart {
             0
         } else {
@@ -52,7 +53,7 @@ pub(crate) struct Placed<'a> {
 }
 
 /// Space for attributes in one file system.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct XattrShape {
     /// Bytes from the first entry in an inode to its end; 0 if it holds none.
     pub(crate) body_room: usize,
@@ -92,6 +93,15 @@ impl XattrShape {
     /// but without a block of attributes for one whose target lies in a block.
     pub(crate) fn body_takes(file_type: FileType, apart: bool) -> bool {
         file_type != FileType::Symlink || !apart
+    }
+
+    /// Bytes of inline data that `system.data` can hold in a body whose other entries take
+    /// `entries` bytes; `None` if there is no space even for its entry.
+    pub(crate) fn inline_room(&self, entries: usize) -> Option<usize> {
+        let own = entry_len(INLINE_DATA_NAME.len());
+        // Values take whole words.
+        let room = self.body_room.checked_sub(END_LEN + entries + own)?;
+        Some(room & !3)
     }
 
     /// Places the attributes of an inode.

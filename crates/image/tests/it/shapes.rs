@@ -44,6 +44,8 @@ const SHAPES: &[Shape] = &[
     shape("metadata_csum_seed", 4096),
     shape("sparse_super2", 1024),
     shape("large_dir,project", 4096),
+    shape("inline_data", 4096),
+    shape("inline_data,ea_inode", 1024),
     Shape {
         inode_size: 128,
         ..shape("", 4096)

@@ -9,14 +9,20 @@
 //! The plan is pure: the number of blocks follows from the names alone, so that space can be
 //! computed before anything exists. The bytes are filled in later, block by block.
 
+mod hashed;
+mod inline;
+
 use std::ops::Range;
+
+pub use hashed::HashedNames;
+pub use inline::InlinePlan;
 
 use crate::checksum::CsumSeed;
 use crate::dir_block::{DOTS_LEN, DirFormat, NewEntry};
 use crate::dir_entry::{EXT4_NAME_LEN, rec_len_for, update_tail};
 use crate::features::Compat;
 use crate::geometry::Geometry;
-use crate::hash::{HashVersion, hash_name};
+use crate::hash::HashVersion;
 use crate::htree::{
     self, DX_NODE_ENTRIES_OFFSET, DX_ROOT_ENTRIES_OFFSET, DxShape, IndexEntry, RootHead, fill_node,
     fill_root,
@@ -28,7 +34,7 @@ use crate::superblock::SuperBlock;
 use crate::units::{Ino, Lblk};
 
 /// What the layout of directories depends on.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirShape {
     format: DirFormat,
     /// `None`: no htrees.
@@ -36,7 +42,7 @@ pub struct DirShape {
 }
 
 /// How names are hashed.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct NameHash {
     version: HashVersion,
     seed: [u32; 4],
@@ -54,7 +60,7 @@ pub struct Name<'a> {
 }
 
 /// Where every name goes.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// Indexes of the names in the order in which they are laid.
     order: Vec<u32>,
@@ -71,15 +77,6 @@ struct Leaf {
     first: u32,
     /// The hash that it begins with.
     hash: u32,
-}
-
-/// A name with its hash; sorts by hash.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Hashed {
-    hash: u32,
-    minor_hash: u32,
-    /// Index of the name.
-    index: u32,
 }
 
 impl DirShape {
@@ -101,36 +98,68 @@ impl DirShape {
     /// # Errors
     /// [`PackError::SameName`], [`PackError::NameLength`], [`PackError::TooManyNames`].
     pub fn plan<'a>(&self, count: u32, name: impl Fn(u32) -> &'a [u8]) -> Result<Plan, PackError> {
-        let len = |i: u32| rec_len_for(name(i).len());
+        match self.is_indexed(count, &name)? {
+            true => self.plan_indexed(vec![self.hash(0..count, &name)], name),
+            false => self.plan_row(count, name),
+        }
+    }
+
+    /// Checks the lengths of the names, and returns whether the directory has an htree.
+    ///
+    /// # Errors
+    /// [`PackError::NameLength`].
+    pub fn is_indexed<'a>(
+        &self,
+        count: u32,
+        name: impl Fn(u32) -> &'a [u8],
+    ) -> Result<bool, PackError> {
         let mut total = DOTS_LEN;
         for i in 0..count {
-            let bytes = name(i).len();
-            if bytes == 0 || bytes > EXT4_NAME_LEN {
-                return Err(PackError::NameLength { len: len64(bytes) });
+            let len = name(i).len();
+            if len == 0 || len > EXT4_NAME_LEN {
+                return Err(PackError::NameLength { len: len64(len) });
             }
-            total = total.saturating_add(len(i));
+            total = total.saturating_add(rec_len_for(len));
         }
-        let plan = match self.index {
-            Some(index) if total > self.format.room() => {
-                let hashes = index.hashes(count, &name);
-                check_unique_hashed(&hashes, &name)?;
-                let leaves = self.pack(0, hashes.iter().map(|h| (len(h.index), h.hash)));
-                let nodes = self.levels(len64(leaves.len()))?;
-                Plan {
-                    order: hashes.iter().map(|hashed| hashed.index).collect(),
-                    leaves,
-                    nodes: Some(nodes),
-                }
-            }
-            _ => {
-                check_unique(0..count, &name)?;
-                Plan {
-                    order: (0..count).collect(),
-                    leaves: self.pack(DOTS_LEN, (0..count).map(|i| (len(i), 0))),
-                    nodes: None,
-                }
-            }
-        };
+        Ok(self.index.is_some() && total > self.format.room())
+    }
+
+    /// Plans a directory with an htree, whose names were hashed in parts: all of them, in
+    /// ascending order of their indexes.
+    ///
+    /// # Errors
+    /// [`PackError::SameName`], [`PackError::TooManyNames`].
+    pub fn plan_indexed<'a>(
+        &self,
+        parts: Vec<HashedNames>,
+        name: impl Fn(u32) -> &'a [u8],
+    ) -> Result<Plan, PackError> {
+        let names = HashedNames::join(parts, &name)?;
+        let records = names.iter().map(|h| (rec_len_for(h.len.into()), h.hash));
+        let leaves = self.pack(0, records);
+        let nodes = self.levels(len64(leaves.len()))?;
+        let mut order = Vec::with_capacity(index(names.count()));
+        order.extend(names.iter().map(|hashed| hashed.index));
+        self.checked(Plan {
+            order,
+            leaves,
+            nodes: Some(nodes),
+        })
+    }
+
+    /// Plans a directory without an htree.
+    fn plan_row<'a>(&self, count: u32, name: impl Fn(u32) -> &'a [u8]) -> Result<Plan, PackError> {
+        check_unique(0..count, &name)?;
+        let records = (0..count).map(|i| (rec_len_for(name(i).len()), 0));
+        self.checked(Plan {
+            order: (0..count).collect(),
+            leaves: self.pack(DOTS_LEN, records),
+            nodes: None,
+        })
+    }
+
+    /// The plan, unless it has more blocks than a directory may have.
+    fn checked(&self, plan: Plan) -> Result<Plan, PackError> {
         if u64::from(plan.blocks()) > self.format.blocks_max() {
             return Err(PackError::TooManyNames);
         }
@@ -172,36 +201,6 @@ impl DirShape {
         }
         Ok(levels)
     }
-}
-
-impl NameHash {
-    /// The names in the order of their hashes.
-    fn hashes<'a>(self, count: u32, name: &impl Fn(u32) -> &'a [u8]) -> Vec<Hashed> {
-        let hashed = |index: u32| {
-            let hash = hash_name(self.version, self.seed, name(index));
-            Hashed {
-                hash: hash.hash,
-                minor_hash: hash.minor_hash,
-                index,
-            }
-        };
-        let mut hashes: Vec<_> = (0..count).map(hashed).collect();
-        hashes.sort_unstable();
-        hashes
-    }
-}
-
-/// Equal names have equal hashes and lie side by side, but for names of equal hashes in between.
-fn check_unique_hashed<'a>(
-    hashes: &[Hashed],
-    name: &impl Fn(u32) -> &'a [u8],
-) -> Result<(), PackError> {
-    let same = |a: &Hashed, b: &Hashed| (a.hash, a.minor_hash) == (b.hash, b.minor_hash);
-    let groups = hashes.chunk_by(same).filter(|group| group.len() > 1);
-    for group in groups {
-        check_unique(group.iter().map(|hashed| hashed.index), name)?;
-    }
-    Ok(())
 }
 
 fn check_unique<'a>(
@@ -377,7 +376,7 @@ mod tests {
 
     const SEED: CsumSeed = CsumSeed(9);
 
-    fn shape(index: bool, large_dir: bool) -> DirShape {
+    pub(super) fn shape(index: bool, large_dir: bool) -> DirShape {
         DirShape {
             format: DirFormat::for_tests(1024, large_dir),
             index: index.then_some(NameHash {
@@ -462,6 +461,19 @@ mod tests {
             assert_eq!(plan.nodes.as_ref().map(Vec::len), levels, "{count}");
             let expected = plan.nodes.map_or(0, |nodes| 1 + nodes.iter().sum::<u32>());
             assert_eq!(nodes, expected as usize);
+        }
+    }
+
+    #[test]
+    fn the_parts_in_which_names_are_hashed_do_not_change_the_plan() {
+        let all = names(3000);
+        let name = |i: u32| all[i as usize].as_slice();
+        let shape = shape(true, false);
+        let whole = shape.plan(3000, name).unwrap();
+        for len in [1, 7, 1000, 2999] {
+            let ranges = (0..3000).step_by(len).map(|i| i..3000.min(i + len as u32));
+            let parts = ranges.map(|range| shape.hash(range, name)).collect();
+            assert_eq!(shape.plan_indexed(parts, name), Ok(whole.clone()), "{len}");
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::FileExt;
 
-use uext4::bulk::Footprint;
+use uext4::bulk::{Footprint, InlineSpace};
 use uext4::{FileType, NewInode};
 
 use super::maker::{Maker, attributes, bytes};
@@ -52,7 +52,9 @@ fn directories() {
             let free = maker.creator().free_blocks();
             let summary = maker.finish_and_fsck(&arguments.join(" "));
             let names: Vec<&[u8]> = names.iter().map(String::as_bytes).collect();
-            let reckoned = footprint.directory(&names).unwrap();
+            let inline = InlineSpace::default();
+            let blocks = footprint.directory_blocks(&names, inline).unwrap();
+            let reckoned = footprint.directory(blocks).unwrap();
             // The root has one block as before.
             let taken = free - summary.free_blocks;
             assert_eq!(
@@ -99,7 +101,9 @@ fn files() {
                 .write_file(ino, *size, ranges, &mut data.as_slice())
                 .unwrap();
             let taken = free - maker.creator().free_blocks();
-            let reckoned = footprint.file(*size, ranges).unwrap();
+            let reckoned = footprint
+                .file(*size, ranges, InlineSpace::default())
+                .unwrap();
             let most = reckoned.data + reckoned.tree;
             let slack = u64::from(arguments.contains(&"ext4"));
             assert!(

@@ -16,7 +16,6 @@ fn features_that_are_not_written_are_named() {
     let path = dir.path().join("image");
     for (feature, arguments) in [
         ("bigalloc", &["-t", "ext4", "-O", "bigalloc"][..]),
-        ("inline_data", &["-t", "ext4", "-O", "inline_data"]),
         ("encrypt", &["-t", "ext4", "-O", "encrypt"]),
         ("casefold", &["-t", "ext4", "-O", "casefold"]),
         ("quota", &["-t", "ext4", "-O", "quota"]),

@@ -1,5 +1,6 @@
 //! Times, attributes, identity: what is stored is what was given, and always the same.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use uext4::bulk::{Attributes, Creator, CreatorOptions};
@@ -205,9 +206,61 @@ fn same_calls_same_bytes() {
     let tight = CreatorOptions {
         memory_max: 1 << 18,
         buffer_len: 64 << 10,
+        ..CreatorOptions::default()
     };
     assert!(first == image_bytes(&CreatorOptions::default()));
     assert!(first == image_bytes(&tight));
+}
+
+/// A large directory, and many small ones with an index and without.
+fn directories(made: &Path, threads: usize) -> Vec<u8> {
+    let device = uext4_testkit::loaded(made);
+    let options = CreatorOptions {
+        threads: threads.try_into().unwrap(),
+        ..CreatorOptions::default()
+    };
+    let mut creator = Creator::open(device.clone(), &options).unwrap();
+    let node = attributes(0o755, 1);
+    let file = creator
+        .create(Ino::ROOT, b"file", NewInode::File, &node)
+        .unwrap();
+    for (dirs, names) in [(1, 40_000u32), (200, 100), (300, 12)] {
+        for i in 0..dirs {
+            let name = format!("{names} {i}");
+            let kind = NewInode::Directory;
+            let dir = creator.create(Ino::ROOT, name.as_bytes(), kind, &node);
+            let dir = dir.unwrap();
+            for i in 0..names {
+                // Links need no inodes; a file may have 65,000 of them.
+                let name = format!("name {i}");
+                let linked = creator.link(dir, name.as_bytes(), file);
+                linked.unwrap_or_else(|_| panic!("{name}"));
+            }
+        }
+    }
+    creator.finish().unwrap();
+    device.to_bytes()
+}
+
+#[test]
+fn the_number_of_threads_does_not_change_a_byte() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    let args = [
+        "-t",
+        "ext4",
+        "-b",
+        "1024",
+        "-O",
+        "inline_data",
+        "-N",
+        "4096",
+    ];
+    mke2fs(&path, &args, None, "64M");
+    let one = directories(&path, 1);
+    for threads in [2, 8] {
+        assert!(one == directories(&path, threads), "{threads} threads");
+    }
 }
 
 #[test]
