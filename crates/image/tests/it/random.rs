@@ -56,10 +56,12 @@ fn archive(name: &str, kind: &Kind, tar: &mut Vec<u8>) {
         Kind::Holes(pieces) => {
             let (mut map, mut at, mut stored) = (String::new(), 0u64, 0);
             for &(gap, len) in pieces {
+                // Pieces of whole blocks of tar: of others, readers have different contents.
+                let len = usize::from(len).next_multiple_of(512);
                 at += u64::from(gap) * 1024;
                 writeln!(map, "{at}\n{len}").unwrap();
-                at += u64::from(len);
-                stored += usize::from(len);
+                at += len as u64;
+                stored += len;
             }
             let mut data = format!("{}\n{map}", pieces.len()).into_bytes();
             data.resize(data.len().next_multiple_of(512) + stored, 0);
@@ -156,7 +158,7 @@ fn smallest(entries: Vec<(String, Kind)>, log2: u32, features: &str) -> TestCase
     if !features.is_empty() {
         options.mkfs.features = parse_features(features).unwrap();
     }
-    let report = build(&Source::TarFile(archive), &image, &options, &()).unwrap();
+    let report = build(&Source::TarFile(archive.clone()), &image, &options, &()).unwrap();
     assert_clean(&image);
     let spare = report.summary.free_blocks;
     // A short last group is left out; the blocks for it must hold an inode table and fifty more.
@@ -166,5 +168,9 @@ fn smallest(entries: Vec<(String, Kind)>, log2: u32, features: &str) -> TestCase
         "{spare} too many of {}",
         report.summary.blocks
     );
+    // And with contents written as they come, where the features allow that.
+    options.size = Size::Auto;
+    build(&Source::TarFile(archive), &image, &options, &()).unwrap();
+    assert_clean(&image);
     Ok(())
 }
