@@ -188,7 +188,7 @@ impl Footprint {
         for attribute in placed.body.iter().chain(&placed.block).filter(|a| a.apart) {
             let len = attribute.value.len() as u64;
             footprint.inodes += 1;
-            let value = self.file(len, &[0..len], InlineSpace::default())?;
+            let value = self.file(len, std::slice::from_ref(&(0..len)), InlineSpace::default())?;
             footprint.value_blocks += value.data + value.tree;
         }
         if !placed.block.is_empty() {
