@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use uext4_mkfs::Layout;
+
 use crate::error::Error;
 use crate::options::BuildOptions;
 use crate::output::{Draft, Output};
@@ -41,12 +43,18 @@ impl Begun {
             return Ok(Self::Later(output));
         }
         let region = match options.size {
-            Size::Exact(len) => Region::of_layout(&uext4_mkfs::layout(&options.mkfs, len)?),
+            Size::Exact(len) => {
+                let layout = uext4_mkfs::layout(&options.mkfs, len)?;
+                has_flex_groups(&layout)
+                    .then(|| Region::of_layout(&layout))
+                    .flatten()
+            }
             Size::Auto => {
                 let layout = uext4_mkfs::layout(&with_defaults(&options.mkfs), ANY_LEN)?;
                 let geometry = &layout.geometry;
                 let per_group = geometry.blocks_per_group.get().into();
-                Region::first(&geometry.features, geometry.block_size, per_group)
+                let first = || Region::first(&geometry.features, geometry.block_size, per_group);
+                has_flex_groups(&layout).then(first).flatten()
             }
             Size::Free(_) | Size::Min => None,
         };
@@ -93,6 +101,11 @@ impl Begun {
             }
         }
     }
+}
+
+/// Tables may lie outside of their groups only where groups are in flex groups.
+fn has_flex_groups(layout: &Layout) -> bool {
+    layout.geometry.log_groups_per_flex > 0
 }
 
 impl Listed {

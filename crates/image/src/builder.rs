@@ -91,17 +91,21 @@ impl Builder {
         options: &OpenOptions,
     ) -> Result<&mut Self, Error> {
         let image = ContainerImage::open(reference, options).map_err(container)?;
-        for layer in &image.layers {
-            let input = layer.open().map_err(container)?;
-            let input: Box<dyn Read + Send> = match layer.blob_verifier() {
-                Some(verifier) => Box::new(Blob(Verified::new(input, verifier))),
-                None => Box::new(Blob(input)),
+        for layer in image.layers {
+            let path = format!("{reference}, layer {}", layer.number).into();
+            let check = Box::new(DiffId(layer.tar_verifier()));
+            let open = move || -> Result<Box<dyn Read + Send>, Error> {
+                let input = layer.open().map_err(container)?;
+                Ok(match layer.blob_verifier() {
+                    Some(verifier) => Box::new(Blob(Verified::new(input, verifier))),
+                    None => Box::new(Blob(input)),
+                })
             };
             self.inputs.push(Input::Reader(Reader {
-                input,
-                path: format!("{reference}, layer {}", layer.number).into(),
+                open: Box::new(open),
+                path,
                 kind: ArchiveKind::Layer,
-                check: Some(Box::new(DiffId(layer.tar_verifier()))),
+                check: Some(check),
             }));
         }
         Ok(self)
@@ -114,7 +118,7 @@ impl Builder {
         kind: ArchiveKind,
     ) -> &mut Self {
         self.inputs.push(Input::Reader(Reader {
-            input,
+            open: Box::new(move || Ok(input)),
             path,
             kind,
             check: None,

@@ -28,8 +28,8 @@ const PIECE: usize = 1 << 20;
 const CHECKED_AHEAD: usize = 4;
 /// Pieces whose memory waits to be taken again.
 const POOL_MAX: usize = 16;
-/// Bytes after the end of the archive that are still read, so that a compressor's checksum is
-/// tested and a writer into a pipe is not cut off.
+/// Bytes after the end of a plain archive that are still read, so that a writer into a pipe is
+/// not cut off.
 const AFTER_END_MAX: u64 = 64 << 20;
 
 /// Memory of pieces that were let go of: taken again, which spares the system clearing it.
@@ -304,13 +304,23 @@ impl Checker {
     }
 }
 
+impl Drop for Filler {
+    /// However the thread ends, the reader does not wait for it any longer.
+    fn drop(&mut self) {
+        let mut state = self.queue.state();
+        if thread::panicking() {
+            let source = io::Error::other("the thread that decompresses has failed");
+            state.error = Some(Error::Thread { source });
+        }
+        state.ended = true;
+        self.queue.changed.notify_all();
+    }
+}
+
 impl Filler {
     fn run(mut self, stream: Stream) {
         let error = self.fill(stream).err();
-        let mut state = self.queue.state();
-        state.error = error;
-        state.ended = true;
-        self.queue.changed.notify_all();
+        self.queue.state().error = error;
     }
 
     fn fill(&mut self, stream: Stream) -> Result<(), Error> {
@@ -342,7 +352,9 @@ impl Filler {
             if let Some(error) = error {
                 return Err(self.bad(error));
             }
-            let unchecked = checker.is_none() && after_end > AFTER_END_MAX;
+            // Compressed data ends, and its checksum is behind all of it.
+            let may_leave = checker.is_none() && self.format == Format::Plain;
+            let unchecked = may_leave && after_end > AFTER_END_MAX;
             if len < PIECE || unchecked {
                 break;
             }

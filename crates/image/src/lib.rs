@@ -1,15 +1,16 @@
-//! Directories and tar archives in, ext4 images out: without root, of exact size, reproducible.
+//! Directories, tar archives and container layers in, ext4 images out: without root, of exact size,
+//! reproducible.
 //!
 //! ```text
 //! source ──► tree ──► size ──► mkfs ──► Creator ──► image, renamed into place
 //!   (1)       (2)      (3)     (4)       (5)
 //! ```
-//! 1. [`Source`] is listed, a directory or an archive: names and attributes now, contents where
-//!    they lie.
+//! 1. Each [`Source`] is listed: names and attributes now; contents go to their final blocks as
+//!    they pass, or are read where they lie in step 5.
 //! 2. [`tree`] is the plan, in memory: what the image will hold, at most some 150 bytes an entry.
 //! 3. The plan is counted: every block it will take is known before the first is written.
-//! 4. The empty file system is laid out for just that.
-//! 5. The plan is carried out in order, contents copied from where they lie.
+//! 4. The empty file system is laid out for just that, around contents that are there already.
+//! 5. The plan is carried out in order, other contents copied from where they lie.
 //!
 //! [`put()`] makes the plan in a file system that is there, through its journal. [`get()`] copies
 //! files and directories out of one, in the order of a [`walk`].

@@ -167,7 +167,7 @@ impl Count<'_> {
                 }
                 FileFootprint {
                     data: 0,
-                    tree: self.footprint.placed(&self.runs)?,
+                    tree: self.footprint.placed(node.size(), &self.runs)?,
                 }
             }
             FileType::Regular => {

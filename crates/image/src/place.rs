@@ -29,6 +29,7 @@ use crate::chunks::Slice;
 use crate::error::Error;
 use crate::tree::{DataRange, FileData, Node, Tree};
 pub use region::Region;
+use region::Run;
 use writer::{Part, Writer, ZEROES_MAX};
 
 /// Bytes, and parts, that are written at once.
@@ -214,7 +215,11 @@ impl Placed {
     pub fn discard_unused(&self, tree: &Tree, device: &dyn BlockDevice) -> Result<(), Error> {
         let block = self.region.block_len();
         for run in self.use_of_blocks(tree).unused {
-            device.discard(run.start * block, (run.end - run.start) * block)?;
+            // What lies behind the end of the file system was cut off.
+            let (start, end) = (run.start * block, (run.end * block).min(device.len()));
+            if let Some(len) = end.checked_sub(start).filter(|&len| len > 0) {
+                device.discard(start, len)?;
+            }
         }
         Ok(())
     }
@@ -225,6 +230,7 @@ impl Placed {
             return;
         }
         let block = self.region.block_len();
+        let first = runs.len();
         let mut add = |offset: u64, len: u64, at: u64| {
             let lblk = offset / block;
             let count = (offset + len).div_ceil(block) - lblk;
@@ -232,7 +238,7 @@ impl Placed {
             let from = (at - offset % block) / block;
             let mut done = 0;
             for run in self.region.runs(from..from + count) {
-                push(runs, lblk + done, run.start, run.len);
+                push(runs, first, lblk + done, run);
                 done += run.len;
             }
         };
@@ -303,22 +309,24 @@ pub struct BlockUse {
     pub unused: Vec<std::ops::Range<u64>>,
 }
 
-fn push(runs: &mut Vec<PlacedRun>, lblk: u64, pblk: u64, len: u64) {
+/// Appends a run of a file whose runs begin at `first` in the list. Files of more blocks than
+/// fit 32 bits are refused by their size before any of their runs is used.
+fn push(runs: &mut Vec<PlacedRun>, first: usize, lblk: u64, run: Run) {
+    let lblk = u32::try_from(lblk).unwrap_or(u32::MAX);
+    let len = u32::try_from(run.len).unwrap_or(u32::MAX);
+    let own = runs.get_mut(first..).and_then(<[PlacedRun]>::last_mut);
     // Two pieces may share a block, and adjacent ones are one run.
-    if let Some(last) = runs.last_mut() {
-        let (end, place) = (u64::from(last.lblk.0 + last.len), last.pblk.0);
-        let same_place = lblk
-            .checked_sub(u64::from(last.lblk.0))
-            .map(|skip| place + skip);
-        if lblk <= end && lblk != 0 && same_place == Some(pblk) {
-            last.len = last.len.max((lblk + len - u64::from(last.lblk.0)) as u32);
+    if let Some(last) = own {
+        let skip = lblk.saturating_sub(last.lblk.0);
+        if skip <= last.len && last.pblk.0 + u64::from(skip) == run.start {
+            last.len = last.len.max(skip.saturating_add(len));
             return;
         }
     }
     runs.push(PlacedRun {
-        lblk: Lblk(lblk as u32),
-        pblk: Pblk(pblk),
-        len: len as u32,
+        lblk: Lblk(lblk),
+        pblk: Pblk(run.start),
+        len,
     });
 }
 

@@ -211,7 +211,7 @@ pub static FEATURES: &[Feature] = features! {
     Incompat DIRDATA         "dirdata"           N N N "Lustre only";
     Incompat CSUM_SEED       "metadata_csum_seed" Y Y Y "";
     Incompat LARGEDIR        "large_dir"         Y Y Y "";
-    Incompat INLINE_DATA     "inline_data"       Y Y Y "read, changed and moved out; not made";
+    Incompat INLINE_DATA     "inline_data"       Y Y Y "read, made, changed and moved out";
     Incompat ENCRYPT         "encrypt"           Y N Y "names in no-key form; contents refused";
     Incompat CASEFOLD        "casefold"          Y N Y "names shown as stored, looked up exactly";
     RoCompat SPARSE_SUPER    "sparse_super"      Y Y Y "";

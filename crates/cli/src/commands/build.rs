@@ -34,7 +34,9 @@ use crate::show::{escaped, size_text, uuid_text};
 ///
 /// Sources are put one above the other: a directory is merged with what an earlier source has of
 /// the same name, and anything else replaces it. A layer (layer:FILE) may hide what the sources
-/// before it have by whiteouts (.wh.NAME).
+/// before it have by whiteouts (.wh.NAME). oci:PATH[:TAG|@DIGEST] is an OCI image layout, a
+/// directory or a tar of one, and docker-archive:FILE[:REPOSITORY[:TAG]] is what docker save
+/// writes: their layers are merged, and their digests verified.
 ///
 /// The image has the owners, modes, times, xattrs, ACLs, hard links, devices and holes of the
 /// source; the flags that lsattr shows are not copied, as with mke2fs and tar. The same source
@@ -49,6 +51,7 @@ use crate::show::{escaped, size_text, uuid_text};
   uext4 build ./rootfs -o root.img
   uext4 build rootfs.tar.zst -o root.img --min
   uext4 build base.tar ./overrides layer:last.tar.gz -o root.img
+  uext4 build oci:alpine:3.20 -o alpine.img --free 500M
   docker export box | uext4 build - -o box.img --free 500M
   uext4 build ./rootfs -o disk.img --gpt --gpt-type root-x86-64 --verity --root-hash disk.hash
   uext4 build ./rootfs -o - | zstd > root.img.zst
@@ -66,7 +69,8 @@ pub struct BuildArgs {
     /// Image file, block device, or - for standard output
     #[arg(short, long, value_name = "IMAGE")]
     output: PathBuf,
-    /// Exactly this size, with K, M, G or T; see `uext4 help sizes`
+    /// Exactly this size, with K, M, G or T; see `uext4 help sizes`; with --gpt or --verity, of
+    /// the whole image
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     #[arg(conflicts_with_all = ["free", "min"])]
     size: Option<u64>,
@@ -188,19 +192,20 @@ pub struct FillArgs {
     /// Refuse device nodes
     #[arg(long)]
     no_devices: bool,
-    /// Refuse sources of more entries; see `uext4 help build` for the defaults of all limits
+    /// Refuse sources of more entries [default: 50000000]
     #[arg(long, value_name = "N")]
     max_entries: Option<u64>,
-    /// Refuse sources of more contents
+    /// Refuse sources of more contents [default: 16T]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     max_bytes: Option<u64>,
-    /// Archives: refuse more than N decompressed bytes for each compressed one
+    /// Archives: refuse more than N decompressed bytes for each compressed one, from 1 GiB on
+    /// [default: 10000]
     #[arg(long, value_name = "N")]
     max_ratio: Option<u64>,
-    /// Refuse paths of more names
+    /// Refuse paths of more names [default: 16384]
     #[arg(long, value_name = "N")]
     max_depth: Option<u64>,
-    /// Refuse sources with more bytes of extended attributes
+    /// Refuse sources with more bytes of extended attributes [default: 4G]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     max_xattrs: Option<u64>,
 }

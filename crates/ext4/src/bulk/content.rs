@@ -115,6 +115,9 @@ impl Creator {
             return Err(Error::FileTooBig);
         }
         let (mut next, past) = (0, block_size.blocks_for(size));
+        if past > u64::from(Lblk::LAST.0) + 1 {
+            return Err(Error::FileTooBig);
+        }
         for run in runs {
             let (start, len) = (u64::from(run.lblk.0), u64::from(run.len));
             let place_end = run.pblk.0.checked_add(len);

@@ -12,7 +12,7 @@ use uext4_ondisk::superblock::SuperBlock;
 use uext4_ondisk::xattr::{
     XATTR_BLOCK_HEADER_LEN, XattrEntry, XattrValue, ea_inode_hash, entries_len, pack_block,
 };
-use uext4_ondisk::{Geometry, Ino};
+use uext4_ondisk::{Geometry, Ino, Lblk};
 
 use super::content::{PlacedRun, block_ranges, tables_of};
 use super::inline::InlineSpace;
@@ -158,11 +158,14 @@ impl Footprint {
         Ok(FileFootprint { data, tree })
     }
 
-    /// Blocks of the extent tree of a file whose blocks have been chosen already.
+    /// Blocks of the extent tree of a file of `size` bytes whose blocks have been chosen already.
     ///
     /// # Errors
     /// [`Error::FileTooBig`].
-    pub fn placed(&self, runs: &[PlacedRun]) -> Result<u64> {
+    pub fn placed(&self, size: u64, runs: &[PlacedRun]) -> Result<u64> {
+        if self.geometry.block_size.blocks_for(size) > u64::from(Lblk::LAST.0) + 1 {
+            return Err(Error::FileTooBig);
+        }
         let extents = |run: &PlacedRun| u64::from(run.len.div_ceil(EXT_INIT_MAX_LEN.into()));
         let tree = ExtentTree::new(self.geometry.block_size, None);
         let blocks = tree.blocks(runs.iter().map(extents).sum());

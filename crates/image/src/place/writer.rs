@@ -12,8 +12,10 @@ use crate::error::Error;
 
 /// Batches on their way to the thread.
 const AHEAD: usize = 4;
-/// The file grows in steps of so many bytes; the end is cut when the image is complete.
-const GROWTH: u64 = 1 << 30;
+/// The file grows in steps from the first to the second of these; the end is cut when the image is
+/// complete.
+const GROWTH_MIN: u64 = 1 << 20;
+const GROWTH_MAX: u64 = 1 << 30;
 /// Most zeroes in one part.
 pub const ZEROES_MAX: usize = 64 << 10;
 static ZEROES: [u8; ZEROES_MAX] = [0; ZEROES_MAX];
@@ -117,7 +119,8 @@ impl Cursor {
         if let Some(last) = requests.last() {
             let end = last.offset + last.buf.len() as u64;
             if end > self.device.len() {
-                self.device.set_len(end.next_multiple_of(GROWTH))?;
+                let step = (end / 4).clamp(GROWTH_MIN, GROWTH_MAX);
+                self.device.set_len(end.next_multiple_of(step))?;
             }
         }
         Ok(self.device.write_many(&requests)?)

@@ -1,8 +1,9 @@
 //! What the names of a container image's layer mean, beyond those of any archive.
 //!
 //! The rules are those of the OCI image-spec, layer.md; where it is silent, those of containerd
-//! and umoci. A *whiteout* is a regular file `.wh.NAME`: NAME of the layers below is not in this
-//! one. `.wh..wh..opq` says that of all that is in its directory.
+//! and umoci. A *whiteout* is a regular file `.wh.NAME`, or a hard link of such a name, as layers
+//! of the AUFS driver have them: NAME of the layers below is not in this one. `.wh..wh..opq` says
+//! that of all that is in its directory.
 
 use crate::error::{Error, path_buf};
 use crate::path;

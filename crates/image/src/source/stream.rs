@@ -20,10 +20,10 @@ use crate::chunks::{Check, Chunks, Format, Stream};
 use crate::error::Error;
 use crate::place::Placer;
 
-/// Bytes decompressed before they are wanted: of the source that is being read, and of the next
-/// ones where there are several.
+/// Bytes decompressed before they are wanted: of one source, and of all that are open where there
+/// are several.
 const AHEAD: usize = 8 << 20;
-const AHEAD_OF_NEXT: usize = 64 << 20;
+const AHEAD_OF_ALL: usize = 128 << 20;
 
 /// A source as a build reads it.
 pub enum Input {
@@ -33,10 +33,13 @@ pub enum Input {
     Reader(Reader),
 }
 
+/// Opens a source. An image may have thousands of layers, of which few are read at a time.
+pub type Open = Box<dyn FnOnce() -> Result<Box<dyn Read + Send>, Error> + Send>;
+
 /// An archive that is read once, plain or compressed.
 pub struct Reader {
-    /// The bytes.
-    pub input: Box<dyn Read + Send>,
+    /// Opens the bytes, when they are wanted.
+    pub open: Open,
     /// How errors call it.
     pub path: PathBuf,
     /// Whether it is a layer.
@@ -69,7 +72,7 @@ pub fn list(
     let side_by_side = thread::available_parallelism().map_or(1, usize::from);
     let ahead = match waiting.len() {
         1 => AHEAD,
-        _ => AHEAD_OF_NEXT,
+        _ => (AHEAD_OF_ALL / side_by_side).max(AHEAD),
     };
     for number in 0.. {
         // Each decompresses in a thread of its own, while those before it are listed.
@@ -145,7 +148,7 @@ fn open(input: Input, context: &Context<'_>, ahead: usize, places: bool) -> Resu
         return Ok(Opened::Archive(input, kind));
     }
     let reader = Reader {
-        input: Box::new(file),
+        open: Box::new(move || Ok(Box::new(file))),
         path,
         kind,
         check: None,
@@ -156,7 +159,7 @@ fn open(input: Input, context: &Context<'_>, ahead: usize, places: bool) -> Resu
 fn stream(reader: Reader, context: &Context<'_>, ahead: usize) -> Result<Opened, Error> {
     let path = reader.path.clone();
     let chunks = Chunks::start(Stream {
-        input: reader.input,
+        input: (reader.open)()?,
         path: reader.path,
         check: reader.check,
         ahead,

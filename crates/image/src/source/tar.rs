@@ -250,10 +250,9 @@ impl Lister<'_> {
         let header = Header::parsed_before(&block);
         let path = member.path(&header);
         let kind = self.kind(&header, &path, at)?;
-        let depth = path::names(&path)?.count();
-        self.context.options.limits.check_depth(depth)?;
+        self.check_depth(&path)?;
         let stored = self.stored_size(&member, &header, kind)?;
-        if kind == Kind::File && self.is_marker(&path, stored)? {
+        if matches!(kind, Kind::File | Kind::HardLink) && self.is_marker(&path, stored)? {
             return Ok(());
         }
         if self
@@ -276,6 +275,8 @@ impl Lister<'_> {
         }
         let attributes = self.attributes(&mut member, &header, kind, &path);
         let attributes = attributes.map_err(|why| self.input.damage(at, why))?;
+        // Before the contents are stored: what is too much must not fill a disk first.
+        self.count(stored, &attributes.xattrs)?;
         let (target, sparse);
         let node = match kind {
             Kind::File | Kind::HardLink => {
@@ -308,7 +309,7 @@ impl Lister<'_> {
         if kind != Kind::File {
             self.input.skip(stored, "contents")?;
         }
-        self.insert(&path, node, attributes, stored)?;
+        self.insert(&path, node, attributes)?;
         self.context.counter.entry();
         self.context.counter.bytes(stored);
         Ok(())

@@ -265,7 +265,7 @@ impl Tree {
     }
 
     /// The entry a path names, itself not followed if it is a symbolic link.
-    pub(super) fn find(&mut self, path: &[u8]) -> Result<Option<EntryId>, Error> {
+    fn find(&mut self, path: &[u8]) -> Result<Option<EntryId>, Error> {
         // Following may make directories a dangling link points to; a target below one of those
         // is not there, so the worst that happens is an empty directory next to the error.
         Ok(match self.parent_of(path)? {
@@ -276,7 +276,7 @@ impl Tree {
 
     /// The directory a path's last name belongs into, made if missing, and that name; `None` for
     /// the root itself.
-    pub(super) fn parent_of(&mut self, path: &[u8]) -> Result<Option<(EntryId, Vec<u8>)>, Error> {
+    fn parent_of(&mut self, path: &[u8]) -> Result<Option<(EntryId, Vec<u8>)>, Error> {
         let mut names = path::names(path)?;
         let Some(mut last) = names.next() else {
             return Ok(None);

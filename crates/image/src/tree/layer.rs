@@ -15,8 +15,9 @@ use uext4_ondisk::inode::FileType;
 
 use super::insert::at_path;
 use super::node::{Kind, Node};
-use super::{EntryId, HIDDEN, SOURCES_MAX, Tree};
+use super::{EntryId, HIDDEN, SOURCES_MAX, SYMLINKS_MAX, Tree};
 use crate::error::{Error, path_buf};
+use crate::path;
 
 /// What the source that is being put in has done.
 #[derive(Debug, Default)]
@@ -52,24 +53,62 @@ impl Tree {
     /// [`Error::Path`] for a path that cannot be or for the root, [`Error::HardLink`] if a hard
     /// link of this source names what would be hidden.
     pub fn hide(&mut self, path: &[u8]) -> Result<(), Error> {
-        let Some((parent, name)) = self.parent_of(path)? else {
+        let mut names: Vec<&[u8]> = path::names(path)?.collect();
+        let Some(last) = names.pop() else {
             return Err(at_path(path, "the root directory cannot be removed"));
         };
-        match self.child(parent, &name) {
+        let dir = self.existing(&names);
+        match dir.and_then(|dir| self.child(dir, last)) {
             Some(entry) => self.hide_below(entry, Top::Hidden),
             None => Ok(()),
         }
     }
 
-    /// Hides all that the sources below have in the directory at `path`.
+    /// Hides all that the sources below have in the directory at `path`, which may be a symbolic
+    /// link to it.
     ///
     /// # Errors
     /// As [`Tree::hide`], the root excepted.
     pub fn hide_contents(&mut self, path: &[u8]) -> Result<(), Error> {
-        match self.find(path)? {
+        let names: Vec<&[u8]> = path::names(path)?.collect();
+        match self.existing(&names) {
             Some(entry) => self.hide_below(entry, Top::Stays),
             None => Ok(()),
         }
+    }
+
+    /// The directory that is reached by these names, links followed inside the tree; `None` if
+    /// there is none. Nothing is made.
+    fn existing(&self, names: &[&[u8]]) -> Option<EntryId> {
+        let mut pending: Vec<&[u8]> = names.iter().rev().copied().collect();
+        let (mut dir, mut symlinks) = (EntryId::ROOT, 0);
+        while let Some(name) = pending.pop() {
+            if matches!(name, b"" | b".") {
+                continue;
+            }
+            if name == b".." {
+                dir = self.parent(dir);
+                continue;
+            }
+            let child = self.child(dir, name)?;
+            let node = self.node_of(child);
+            match node.file_type() {
+                FileType::Directory => dir = child,
+                FileType::Symlink => {
+                    symlinks += 1;
+                    if symlinks > SYMLINKS_MAX {
+                        return None;
+                    }
+                    let target = self.target(node);
+                    if target.starts_with(b"/") {
+                        dir = EntryId::ROOT;
+                    }
+                    pending.extend(target.split(|&byte| byte == b'/').rev());
+                }
+                _ => return None,
+            }
+        }
+        Some(dir)
     }
 
     /// A directory makes way for something else.
@@ -105,7 +144,12 @@ impl Tree {
     }
 
     fn hide_below(&mut self, top: EntryId, what: Top) -> Result<(), Error> {
-        if self.is_clean(top) {
+        // A directory that is clean itself may still have to go.
+        let from = match what {
+            Top::Hidden => self.parent(top),
+            Top::Stays => top,
+        };
+        if self.is_clean(from) {
             return Ok(());
         }
         let mut below = self.lower_part(top);

@@ -293,3 +293,84 @@ fn a_directory_file_is_read_where_it_came_from_when_its_name_is_gone() {
         );
     }
 }
+
+#[test]
+fn contents_of_a_removed_file_may_have_been_written_behind_the_end_of_the_image() {
+    let place = Place::new();
+    let huge = vec![0x5A; 40 << 20];
+    let below = Tar::default().file("kept", &large(1)).file("huge", &huge);
+    let mut builder = Builder::new(BuildOptions::default());
+    builder.archive("below", std::io::Cursor::new(below.finish()));
+    let above = Tar::default().file(".wh.huge", b"").finish();
+    builder.layer("above", std::io::Cursor::new(above));
+    let report = builder.build(&place.image(), &()).unwrap();
+    assert!(report.image_bytes < huge.len() as u64);
+    assert_clean(&place.image());
+    assert_eq!(
+        contents(&place.image()),
+        [("kept".to_owned(), Some(large(1)))]
+    );
+}
+
+#[test]
+fn pieces_of_a_sparse_file_may_share_its_first_block() {
+    use std::os::unix::fs::FileExt;
+    let place = Place::new();
+    let file = fs::File::create(place.tree().join("sparse")).unwrap();
+    file.set_len(1 << 20).unwrap();
+    file.write_all_at(b"abc", 0).unwrap();
+    file.write_all_at(b"def", 12_288).unwrap();
+    let mut wanted = options(Size::Auto);
+    let size = uext4_ondisk::BlockSize::from_bytes(65536).unwrap();
+    wanted.mkfs.block_size = Some(uext4_mkfs::BlockSizeWish::Exactly(size));
+    let mut builder = Builder::new(wanted);
+    builder.source(Source::Directory(place.tree()));
+    builder.build(&place.image(), &()).unwrap();
+    assert_clean(&place.image());
+    let bytes = fs::read(place.tree().join("sparse")).unwrap();
+    assert_eq!(
+        contents(&place.image()),
+        [("sparse".to_owned(), Some(bytes))]
+    );
+}
+
+#[test]
+fn groups_that_are_in_no_flex_group_are_filled_too() {
+    for size in [Size::Auto, Size::Exact(600 << 20)] {
+        let place = Place::populated();
+        let mut wanted = options(size);
+        wanted.mkfs.groups_per_flex = Some(1);
+        let mut builder = Builder::new(wanted);
+        builder.source(Source::Directory(place.tree()));
+        builder.build(&place.image(), &()).unwrap();
+        assert_clean(&place.image());
+    }
+}
+
+#[test]
+fn a_sparse_file_of_too_many_blocks_is_refused_by_its_name() {
+    let place = Place::new();
+    let (offset, size) = (1u64 << 44, (1u64 << 44) + 512);
+    let mut records = String::new();
+    for (key, value) in [
+        ("GNU.sparse.size", size.to_string()),
+        ("GNU.sparse.map", format!("{offset},512")),
+    ] {
+        let rest = key.len() + value.len() + 3;
+        let len = (rest..)
+            .find(|len| len - len.to_string().len() == rest)
+            .unwrap();
+        records += &format!("{len} {key}={value}\n");
+    }
+    let tar = Tar::default()
+        .member(b'x', "pax", "", records.as_bytes())
+        .file("far", &[1; 512])
+        .finish();
+    for size in [Size::Auto, Size::Min] {
+        let mut builder = Builder::new(options(size));
+        builder.archive("a.tar", std::io::Cursor::new(tar.clone()));
+        let error = builder.build(&place.image(), &()).unwrap_err();
+        assert!(matches!(error, Error::Entry { .. }), "{error}");
+        assert!(error.to_string().contains("far"), "{error}");
+    }
+}

@@ -3,13 +3,26 @@
 use super::super::layer::{Marker, marker};
 use super::{ArchiveKind, Lister};
 use crate::error::{Error, path_buf};
-use crate::tree::{Attributes, DataRange, NewNode};
+use crate::path;
+use crate::tree::{Attributes, DataRange, NewNode, Xattr};
 
 /// Most bytes that extended attributes of global records take in all sets of attributes together:
 /// one short record for each member can make a set of its own out of them.
 const GLOBAL_XATTRS_MAX: u64 = 64 << 20;
 
 impl Lister<'_> {
+    /// Looks how many names a path has.
+    pub(super) fn check_depth(&self, path: &[u8]) -> Result<(), Error> {
+        let depth = path::names(path)?.count();
+        self.context.options.limits.check_depth(depth)
+    }
+
+    /// One more member, within the limits.
+    pub(super) fn count(&mut self, stored: u64, xattrs: &[Xattr]) -> Result<(), Error> {
+        let limits = &self.context.options.limits;
+        self.listing.used.add(limits, stored, xattrs)
+    }
+
     /// Takes a file of a layer that says something of the layers below; false if it does not.
     pub(super) fn is_marker(&mut self, path: &[u8], stored: u64) -> Result<bool, Error> {
         if self.kind != ArchiveKind::Layer {
@@ -19,6 +32,7 @@ impl Lister<'_> {
             return Ok(false);
         };
         self.input.skip(stored, "contents")?;
+        self.count(0, &[])?;
         match marker {
             Marker::Hides(path) => self.listing.tree.hide(&path)?,
             Marker::HidesContents(dir) => self.listing.tree.hide_contents(&dir)?,
@@ -27,16 +41,13 @@ impl Lister<'_> {
         Ok(true)
     }
 
-    /// Puts a node into the tree, within the limits.
+    /// Puts a node into the tree.
     pub(super) fn insert(
         &mut self,
         path: &[u8],
         node: NewNode<'_>,
         attributes: Attributes,
-        stored: u64,
     ) -> Result<(), Error> {
-        let limits = &self.context.options.limits;
-        self.listing.used.add(limits, stored, &attributes.xattrs)?;
         let sets = self.listing.tree.xattr_sets_len();
         self.listing.tree.insert(path, node, attributes)?;
         if self.listing.tree.xattr_sets_len() > sets && !self.global.xattrs.is_empty() {
