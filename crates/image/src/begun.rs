@@ -39,7 +39,8 @@ impl Begun {
     /// # Errors
     /// What mkfs says of the options, [`Error::Output`], [`Error::Thread`].
     pub fn new(output: Output, options: &BuildOptions) -> Result<Self, Error> {
-        if !output.is_file() {
+        // An order of their own cannot be kept while contents come in another one.
+        if !output.is_file() || !options.order.is_empty() {
             return Ok(Self::Later(output));
         }
         let region = match options.size {

@@ -110,6 +110,7 @@ pub(crate) fn run(
     uext4_mkfs::format(&layout, &*device)?;
     let total = total(&listing.tree);
     let counter = timing.begin(Phase::Writing, Some(total));
+    let first = first_files(&listing.tree, &options.order, &mut listing.warnings);
     let mut creator = open_creator(device)?;
     let mut filler = Filler {
         creator: &mut creator,
@@ -121,6 +122,9 @@ pub(crate) fn run(
         inos: vec![None; listing.tree.nodes_len()],
         ranges: Vec::new(),
         runs: Vec::new(),
+        first,
+        unwritten: Vec::new(),
+        written: vec![false; listing.tree.nodes_len()],
     };
     filler.run()?;
     counter.report();
@@ -304,6 +308,28 @@ struct Filler<'a> {
     inos: Vec<Option<Ino>>,
     ranges: Vec<Range<u64>>,
     runs: Vec<PlacedRun>,
+    /// Files whose contents come first.
+    first: Vec<EntryId>,
+    /// All files with contents, if some come first.
+    unwritten: Vec<EntryId>,
+    /// Nodes that have their contents, if some come first.
+    written: Vec<bool>,
+}
+
+/// The files that come first, as the options name them.
+fn first_files(tree: &Tree, order: &[Vec<u8>], warnings: &mut Warnings) -> Vec<EntryId> {
+    let mut first = Vec::with_capacity(order.len());
+    for path in order {
+        match tree.lookup(path) {
+            Some(entry) if tree.node_of(entry).file_type() == FileType::Regular => {
+                if tree.node_of(entry).size() > 0 {
+                    first.push(entry);
+                }
+            }
+            _ => warnings.add(path, "is to come first, and is not a file of the image"),
+        }
+    }
+    first
 }
 
 impl Filler<'_> {
@@ -311,26 +337,43 @@ impl Filler<'_> {
         let listing = self.listing;
         let mut contents = Contents::new(listing);
         for entry in listing.tree.entries() {
-            self.entry(entry, &mut contents)?;
+            if let Some(ino) = self.entry(entry)? {
+                match self.first.is_empty() {
+                    true => self.write(entry, ino, &mut contents)?,
+                    false => self.unwritten.push(entry),
+                }
+            }
             self.counter.entry();
             self.counter.check()?;
+        }
+        let files = std::mem::take(&mut self.first).into_iter();
+        for entry in files.chain(std::mem::take(&mut self.unwritten)) {
+            let node = listing.tree.node_id(entry).index();
+            // Taken, so that a file that stands in the order twice is written once.
+            if !std::mem::replace(&mut self.written[node], true)
+                && let Some(ino) = self.inos[node]
+            {
+                self.write(entry, ino, &mut contents)?;
+                self.counter.check()?;
+            }
         }
         Ok(())
     }
 
-    fn entry(&mut self, entry: EntryId, contents: &mut Contents<'_>) -> Result<(), Error> {
+    /// Makes an entry; returns the inode of a file whose contents are still to be written.
+    fn entry(&mut self, entry: EntryId) -> Result<Option<Ino>, Error> {
         let tree = &self.listing.tree;
         let node = tree.node_of(entry);
         let index = tree.node_id(entry).index();
         if entry == EntryId::ROOT {
-            return self.existing(entry, Ino::ROOT);
+            return self.existing(entry, Ino::ROOT).map(|()| None);
         }
         // OK to index: one of each node. A parent stands before what is in it.
         let parent = self.inos[tree.node_id(tree.parent(entry)).index()].unwrap_or(Ino::ROOT);
         let name = tree.name(entry);
         if let Some(ino) = self.inos[index] {
             let linked = self.creator.link(parent, name, ino);
-            return linked.map_err(|e| self.failed(entry, e));
+            return linked.map(|()| None).map_err(|e| self.failed(entry, e));
         }
         if lost_and_found(tree) == Some(entry)
             && let Some(ino) = self
@@ -339,7 +382,7 @@ impl Filler<'_> {
                 .map_err(|e| self.failed(entry, e))?
         {
             if node.file_type() == FileType::Directory {
-                return self.existing(entry, ino);
+                return self.existing(entry, ino).map(|()| None);
             }
             return Err(Error::Path {
                 path: path_buf(name),
@@ -351,10 +394,8 @@ impl Filler<'_> {
         let created = self.creator.create(parent, name, kind, &attributes);
         let ino = created.map_err(|e| self.failed(entry, e))?;
         self.inos[index] = Some(ino);
-        if node.file_type() == FileType::Regular && node.size() > 0 {
-            self.write(entry, ino, contents)?;
-        }
-        Ok(())
+        let has_contents = node.file_type() == FileType::Regular && node.size() > 0;
+        Ok(has_contents.then_some(ino))
     }
 
     /// Gives its attributes to a directory that mkfs has made.

@@ -32,6 +32,9 @@ pub struct BuildOptions {
     pub preserve_atime: bool,
     /// What is put around the file system; [`Size::Exact`] is then the size of all of it.
     pub finish: FinishOptions,
+    /// Paths of files whose contents come first in the image, in this order, such as that in which
+    /// a system reads them when it starts. All others follow in the order of the sources.
+    pub order: Vec<Vec<u8>>,
 }
 
 impl Default for BuildOptions {
@@ -47,6 +50,7 @@ impl Default for BuildOptions {
             clamp_times: false,
             preserve_atime: false,
             finish: FinishOptions::default(),
+            order: Vec::new(),
         }
     }
 }

@@ -198,7 +198,7 @@ pub struct Warnings {
 }
 
 impl Warnings {
-    fn add(&mut self, path: &[u8], what: impl std::fmt::Display) {
+    pub(crate) fn add(&mut self, path: &[u8], what: impl std::fmt::Display) {
         if self.shown.len() < WARNINGS_MAX {
             let path = String::from_utf8_lossy(path);
             self.shown.push(format!("{path}: {what}"));

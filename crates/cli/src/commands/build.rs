@@ -186,6 +186,9 @@ pub struct FillArgs {
     /// Store dates later than SOURCE_DATE_EPOCH as SOURCE_DATE_EPOCH
     #[arg(long)]
     clamp_times: bool,
+    /// Lay out the contents of the files that FILE names, a path a line, before all others
+    #[arg(long, value_name = "FILE")]
+    order: Option<PathBuf>,
     /// Directories: store access times; a copy of the source then gives other bytes
     #[arg(long)]
     preserve_atime: bool,
@@ -211,6 +214,21 @@ pub struct FillArgs {
 }
 
 impl FillArgs {
+    /// The paths that come first.
+    fn order(&self) -> Result<Vec<Vec<u8>>, Failure> {
+        let Some(path) = &self.order else {
+            return Ok(Vec::new());
+        };
+        let text = std::fs::read(path).map_err(|error| {
+            Failure::new(Exit::CouldNot, format_args!("{}: {error}", path.display()))
+        })?;
+        let lines = text.split(|&byte| byte == b'\n');
+        Ok(lines
+            .filter(|line| !line.is_empty())
+            .map(<[u8]>::to_vec)
+            .collect())
+    }
+
     fn limits(&self) -> Limits {
         let default = Limits::default();
         Limits {
@@ -314,6 +332,7 @@ pub fn fill(
         time: format.epoch,
         clamp_times: args.clamp_times,
         preserve_atime: args.preserve_atime,
+        order: args.order()?,
         finish: finish.map(FinishArgs::options).unwrap_or_default(),
     };
     let bad_path = inputs.bad_path();

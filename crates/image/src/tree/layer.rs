@@ -77,6 +77,15 @@ impl Tree {
         }
     }
 
+    /// The entry at `path`, links above it followed inside the tree; `None` if there is none.
+    pub fn lookup(&self, path: &[u8]) -> Option<EntryId> {
+        let mut names: Vec<&[u8]> = path::names(path).ok()?.collect();
+        let Some(last) = names.pop() else {
+            return Some(EntryId::ROOT);
+        };
+        self.child(self.existing(&names)?, last)
+    }
+
     /// The directory that is reached by these names, links followed inside the tree; `None` if
     /// there is none. Nothing is made.
     fn existing(&self, names: &[&[u8]]) -> Option<EntryId> {

@@ -374,3 +374,39 @@ fn a_sparse_file_of_too_many_blocks_is_refused_by_its_name() {
         assert!(error.to_string().contains("far"), "{error}");
     }
 }
+
+#[test]
+fn the_files_of_an_order_come_first_in_the_image() {
+    let place = Place::new();
+    let tar = Tar::default()
+        .file("a", &large(1))
+        .file("d/b", &large(2))
+        .file("c", &large(3))
+        .member(b'1', "link", "d/b", b"")
+        .finish();
+    for size in [Size::Auto, Size::Min] {
+        let mut wanted = options(size);
+        wanted.order = ["/c", "link", "missing", "c"]
+            .map(|p| p.as_bytes().to_vec())
+            .to_vec();
+        let mut builder = Builder::new(wanted);
+        builder.archive("a.tar", std::io::Cursor::new(tar.clone()));
+        let report = builder.build(&place.image(), &()).unwrap();
+        assert!(
+            report.warnings.shown[0].starts_with("missing:"),
+            "{:?}",
+            report.warnings
+        );
+        assert_clean(&place.image());
+        assert_eq!(contents(&place.image()).len(), 5);
+        let image = fs::read(place.image()).unwrap();
+        let at = |byte: u8| {
+            let wanted = large(byte);
+            image
+                .chunks(4096)
+                .position(|block| wanted.starts_with(block))
+                .unwrap()
+        };
+        assert!(at(3) < at(2) && at(2) < at(1), "{size:?}");
+    }
+}
