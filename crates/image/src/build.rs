@@ -65,6 +65,14 @@ pub fn build(
     run(inputs, Output::look_at(output)?, options, progress)
 }
 
+/// The source, if there is no other one.
+fn only(inputs: &[Input]) -> Option<Source> {
+    match inputs {
+        [Input::Source(source)] => Some(source.clone()),
+        _ => None,
+    }
+}
+
 fn is_directory(input: &Input) -> bool {
     matches!(input, Input::Source(Source::Directory(_)))
 }
@@ -83,10 +91,7 @@ pub(crate) fn run(
     let finish = finish_for([0; 16])?;
     let options = &of_file_system(options, &finish);
     let counter = timing.begin(Phase::Listing, None);
-    let alone = match inputs.as_slice() {
-        [Input::Source(source)] => Some(source.clone()),
-        _ => None,
-    };
+    let alone = only(&inputs);
     let are_directories: Vec<bool> = inputs.iter().map(is_directory).collect();
     let begun = Begun::new(output, options)?;
     let (mut listing, draft) = begun.list(inputs, &options.source, &counter)?;
