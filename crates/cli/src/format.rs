@@ -56,7 +56,7 @@ pub struct FormatArgs {
     /// Features, separated by commas; ^NAME disables one
     #[arg(short = 'O', value_name = "FEATURES")]
     features: Vec<String>,
-    /// What must mount the image, such as linux-4.4 or syslinux; -O wins; "list" shows them all
+    /// What must mount the image, such as linux-4.4 or syslinux; -O wins; see `uext4 help profiles`
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
     /// Extended options, separated by commas: root_owner[=UID:GID], hash_seed=UUID, offset=BYTES, …
@@ -284,21 +284,29 @@ fn unknown(flag: &'static str, name: &str) -> Failure {
     })
 }
 
-/// The profile of a name. The error lists all: that is what "list" prints.
+/// The profile of a name.
 fn named_profile(name: &str) -> Result<&'static Profile, Failure> {
     profile(name).ok_or_else(|| {
-        let mut text = format!("--profile {name}: the profiles are");
-        for row in PROFILES {
-            let Profile {
-                name,
-                features,
-                why,
-                source,
-            } = row;
-            text += &format!("\n  {name}: {why}\n    -O {features}\n    {source}");
-        }
-        Failure::new(Exit::Usage, text)
+        let what = format!("--profile {name}: there is no such profile");
+        Failure::new(Exit::Usage, what).hint("`uext4 help profiles` lists them")
     })
+}
+
+/// All profiles, as `uext4 help profiles` prints them.
+pub fn profile_page() -> String {
+    let mut text = "Profiles of `uext4 build` and `uext4 mkfs`: --profile NAME sets features as \
+                    -O does, and -O wins.\n"
+        .to_owned();
+    for row in PROFILES {
+        let Profile {
+            name,
+            features,
+            why,
+            source,
+        } = row;
+        text += &format!("\n  {name}: {why}\n    -O {features}\n    {source}\n");
+    }
+    text
 }
 
 fn bytes(flag: &'static str, text: &str) -> Result<u64, Failure> {

@@ -40,7 +40,7 @@ Mount an image:
   mount, umount  Show an image as a directory, to every program; unmount it
   doctor         Show what this machine offers for mounts, and what is missing
 Help:
-  help           Explain a COMMAND, or: image, sizes, exit-codes, examples
+  help           Explain a COMMAND, or: image, sizes, exit-codes, examples, profiles
   completions    Print the completions of bash, zsh or fish
 
 Options: -h, --help; -V, --version

@@ -6,7 +6,11 @@ use clap::{Args, Command};
 
 use super::Output;
 use crate::failure::{Exit, Failure};
+use crate::format::profile_page;
 use crate::help::TOPICS;
+
+/// The topic whose page is made of the table of profiles.
+const PROFILES: &str = "profiles";
 
 /// Explain a command or a topic
 #[derive(Args, Debug)]
@@ -15,7 +19,7 @@ use crate::help::TOPICS;
   uext4 help sizes
   uext4 help image | less")]
 pub struct HelpArgs {
-    /// A command, or one of: image, sizes, exit-codes, examples
+    /// A command, or one of: image, sizes, exit-codes, examples, profiles
     #[arg(value_name = "COMMAND")]
     subject: Option<String>,
 }
@@ -30,13 +34,18 @@ pub fn run(args: &HelpArgs, mut command: Command, out: &mut Output) -> Result<Ex
         out.write_all(topic.text.as_bytes())?;
         return Ok(Exit::Success);
     }
+    if subject == PROFILES {
+        out.write_all(profile_page().as_bytes())?;
+        return Ok(Exit::Success);
+    }
     command.build();
     match command.find_subcommand_mut(subject) {
         Some(page) => write!(out, "{}", page.render_long_help())?,
         None => {
             let topics = TOPICS.map(|topic| topic.name).join(", ");
             let what = format!("help {subject}: there is no such command or topic");
-            let hint = format!("`uext4 --help` lists the commands; the topics are {topics}");
+            let hint =
+                format!("`uext4 --help` lists the commands; the topics are {topics}, {PROFILES}");
             return Err(Failure::new(Exit::Usage, what).hint(hint));
         }
     }

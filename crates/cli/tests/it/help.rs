@@ -21,6 +21,14 @@ fn help_explains_topics_and_names_them_if_a_subject_is_unknown() {
     ] {
         assert!(image.contains(option), "{option}");
     }
+    let profiles = uext4(&["help", "profiles"]);
+    assert_eq!(exit_code(&profiles), 0);
+    assert!(stdout(&profiles).contains("linux-4.4"));
+    let scratch = scratch();
+    let image = scratch.path().join("image");
+    let wrong = uext4(&["mkfs", "--profile", "nonsense", text(&image), "16M"]);
+    assert_eq!(exit_code(&wrong), 2);
+    assert!(stderr(&wrong).contains("help profiles"));
     assert_eq!(uext4_ok(&["help"]), uext4_ok(&["--help"]));
     let unknown = uext4(&["help", "nonsense"]);
     assert_eq!(exit_code(&unknown), 2);
