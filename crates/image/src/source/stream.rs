@@ -25,6 +25,9 @@ use crate::place::Placer;
 const AHEAD: usize = 8 << 20;
 const AHEAD_OF_ALL: usize = 128 << 20;
 
+/// Bytes of a pipe between processes: the most that an ordinary user may ask for by default.
+const PIPE_LEN: usize = 1 << 20;
+
 /// A source as a build reads it.
 pub enum Input {
     /// One that has a path.
@@ -140,6 +143,8 @@ fn open(input: Input, context: &Context<'_>, ahead: usize, places: bool) -> Resu
             let path = Path::new("-");
             let stdin = io::stdin().as_fd().try_clone_to_owned();
             let stdin = stdin.map_err(|e| failed(path, "open", e))?;
+            // Its writer and this process take turns less often. It need not be a pipe.
+            let _ = rustix::pipe::fcntl_setpipe_size(&stdin, PIPE_LEN);
             (File::from(stdin), path.to_path_buf(), ArchiveKind::Files)
         }
         Input::Reader(reader) => return stream(reader, context, ahead),
