@@ -97,7 +97,7 @@ impl Begun {
                 let listing = list(inputs, &context, Some(&mut placer))?;
                 let is_placed = |store: &Store| matches!(store, Store::Placed { .. });
                 let sources = listing.stores.iter().map(is_placed).collect();
-                let placed = placer.finish()?.of(sources);
+                let placed = placer.finish()?.of(sources, &listing.tree);
                 Ok((listing, Listed::Now(draft, placed)))
             }
         }

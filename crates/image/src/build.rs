@@ -110,7 +110,7 @@ pub(crate) fn run(
     finish.prepare(&places, &*draft.device())?;
     let device = finish.fs_device(&places, draft.device())?;
     if let Some(placed) = &placed {
-        placed.discard_unused(&listing.tree, &*device)?;
+        placed.discard_unused(&*device)?;
     }
     uext4_mkfs::format(&layout, &*device)?;
     let total = total(&listing.tree);
@@ -236,7 +236,7 @@ fn plan(
         Size::Exact(_) | Size::Auto => 5.0,
     });
     if let Some(placed) = placed {
-        mkfs.occupied = placed.use_of_blocks(tree).used;
+        mkfs.occupied = placed.used().to_vec();
         // The file is new, and has nothing but these.
         mkfs.assume_zeroed = true;
     }

@@ -19,6 +19,7 @@
 mod region;
 mod writer;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use uext4::bulk::PlacedRun;
@@ -106,6 +107,7 @@ impl Placer {
             region: self.region,
             end: self.position,
             sources: Vec::new(),
+            blocks: BlockUse::default(),
         })
     }
 }
@@ -183,6 +185,7 @@ pub struct Placed {
     end: u64,
     /// For each source, whether its contents are here.
     sources: Vec<bool>,
+    blocks: BlockUse,
 }
 
 impl Placed {
@@ -202,9 +205,19 @@ impl Placed {
         }
     }
 
-    /// Says of each source whether its contents are here.
-    pub fn of(self, sources: Vec<bool>) -> Self {
-        Self { sources, ..self }
+    /// Says of each source whether its contents are here, and finds the blocks that files of the
+    /// tree have: of all sources together, so that nothing is put into the tree after this.
+    pub fn of(self, sources: Vec<bool>, tree: &Tree) -> Self {
+        let placed = Self { sources, ..self };
+        Self {
+            blocks: placed.use_of_blocks(tree),
+            ..placed
+        }
+    }
+
+    /// The blocks that files of the tree have, in runs, ascending.
+    pub fn used(&self) -> &[Range<u64>] {
+        &self.blocks.used
     }
 
     /// Makes holes of what was placed for files that are no longer in the tree: it must not be in
@@ -212,9 +225,9 @@ impl Placed {
     ///
     /// # Errors
     /// [`Error::Device`].
-    pub fn discard_unused(&self, tree: &Tree, device: &dyn BlockDevice) -> Result<(), Error> {
+    pub fn discard_unused(&self, device: &dyn BlockDevice) -> Result<(), Error> {
         let block = self.region.block_len();
-        for run in self.use_of_blocks(tree).unused {
+        for run in &self.blocks.unused {
             // What lies behind the end of the file system was cut off.
             let (start, end) = (run.start * block, (run.end * block).min(device.len()));
             if let Some(len) = end.checked_sub(start).filter(|&len| len > 0) {
@@ -256,7 +269,7 @@ impl Placed {
 
     /// The blocks that files of the tree have here, and those they do not have, for which a file
     /// was placed that is no longer in the tree.
-    pub fn use_of_blocks(&self, tree: &Tree) -> BlockUse {
+    fn use_of_blocks(&self, tree: &Tree) -> BlockUse {
         let mut runs = Vec::new();
         let mut seen = vec![false; tree.nodes_len()];
         for entry in tree.entries() {
@@ -264,7 +277,7 @@ impl Placed {
                 self.runs(tree, tree.node_of(entry), &mut runs);
             }
         }
-        let mut used: Vec<std::ops::Range<u64>> = runs
+        let mut used: Vec<Range<u64>> = runs
             .iter()
             .map(|run| run.pblk.0..run.pblk.0 + u64::from(run.len))
             .collect();
@@ -302,11 +315,11 @@ impl Placed {
 
 /// Runs of blocks, ascending.
 #[derive(Debug, Default)]
-pub struct BlockUse {
+struct BlockUse {
     /// With contents of files.
-    pub used: Vec<std::ops::Range<u64>>,
+    used: Vec<Range<u64>>,
     /// With what is no longer wanted.
-    pub unused: Vec<std::ops::Range<u64>>,
+    unused: Vec<Range<u64>>,
 }
 
 /// Appends a run of a file whose runs begin at `first` in the list. Files of more blocks than

@@ -58,3 +58,18 @@ fn other_file_systems_have_no_such_place() {
         assert!(Region::first(&features, block_size, 32768).is_none());
     }
 }
+
+#[test]
+fn what_the_writer_cannot_write_is_an_error_then_and_later() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let device = FileDevice::open(file.path(), uext4_blockdev::Access::ReadOnly).unwrap();
+    let mut placer = Placer::new(region(), Arc::new(device), 0).unwrap();
+    let mut failed = false;
+    for _ in 0..64 {
+        let result = placer.zeroes(BATCH_BYTES);
+        assert!(!failed || result.is_err(), "an error was forgotten");
+        failed |= result.is_err();
+    }
+    assert!(failed);
+    assert!(placer.finish().is_err());
+}

@@ -68,10 +68,11 @@ impl Writer {
     /// # Errors
     /// Why an earlier one could not be written.
     pub fn send(&mut self, batch: Vec<Part>) -> Result<(), Error> {
-        let sent = self.batches.as_ref().map(|batches| batches.send(batch));
-        match sent {
-            Some(Ok(())) => Ok(()),
-            _ => self.finish(),
+        let batches = self.batches.as_ref().ok_or_else(ended)?;
+        match batches.send(batch) {
+            Ok(()) => Ok(()),
+            // The thread takes no more only after a failure, which it returns.
+            Err(_) => self.finish().and_then(|()| Err(ended())),
         }
     }
 
@@ -81,13 +82,15 @@ impl Writer {
     /// As [`Writer::send`].
     pub fn finish(&mut self) -> Result<(), Error> {
         self.batches = None;
-        let ended = || std::io::Error::other("the thread that writes contents has ended");
-        let failed = || Error::Thread { source: ended() };
-        match self.thread.take() {
-            Some(thread) => thread.join().unwrap_or_else(|_| Err(failed())),
-            None => Ok(()),
-        }
+        let thread = self.thread.take().ok_or_else(ended)?;
+        thread.join().unwrap_or_else(|_| Err(ended()))
     }
+}
+
+/// The thread is there no longer, so that nothing more can be written.
+fn ended() -> Error {
+    let source = std::io::Error::other("the thread that writes contents has ended");
+    Error::Thread { source }
 }
 
 /// The thread's side.

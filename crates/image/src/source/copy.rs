@@ -2,17 +2,15 @@
 
 use std::sync::Arc;
 
-use uext4_ondisk::inode::FileType;
-
 use super::{Content, Contents, Listing, Store};
 use crate::chunks::{Piece, Pool, Slice};
 use crate::error::Error;
 use crate::place::{Append, Placer};
 use crate::progress::Counter;
-use crate::tree::{EntryId, FileData, NodeId};
+use crate::tree::{FileData, NodeId};
 
-/// Places the contents of all files that came with the last source of `listing`, in the order of
-/// their entries.
+/// Places the contents of all files that came with the last source of `listing`, in the order they
+/// came.
 ///
 /// # Errors
 /// What reading says, [`Error::Changed`] for a file that is not what was listed, and the errors of
@@ -22,19 +20,7 @@ pub fn copy_files(
     placer: &mut Placer,
     counter: &Counter<'_>,
 ) -> Result<(), Error> {
-    let Some(source) = listing.stores.len().checked_sub(1) else {
-        return Ok(());
-    };
-    let tree = &listing.tree;
-    let mut seen = vec![false; tree.nodes_len()];
-    let is_new_file = |entry: &EntryId| {
-        let node = tree.node_of(*entry);
-        usize::from(node.source()) == source
-            && node.file_type() == FileType::Regular
-            && node.size() > 0
-            && !std::mem::replace(&mut seen[tree.node_id(*entry).index()], true)
-    };
-    let files: Vec<EntryId> = tree.entries().filter(is_new_file).collect();
+    let files = listing.tree.new_files();
     let mut contents = Contents::new(listing);
     let mut collector = Collector::new(placer);
     let mut places: Vec<(NodeId, Vec<u64>)> = Vec::with_capacity(files.len());

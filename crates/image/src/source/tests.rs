@@ -71,18 +71,17 @@ fn layer(members: &[Member<'_>]) -> Vec<u8> {
     tar
 }
 
-fn merged_within(limits: Limits, layers: &[&[Member<'_>]]) -> Result<Listing, Error> {
-    let input = |(i, members): (usize, &&[Member<'_>])| {
-        Input::Reader(Reader {
-            open: Box::new({
-                let bytes = layer(members);
-                move || Ok(Box::new(Cursor::new(bytes)))
-            }),
-            path: PathBuf::from(format!("layer {}", i + 1)),
-            kind: ArchiveKind::Layer,
-            check: None,
-        })
-    };
+fn reader(name: String, kind: ArchiveKind, members: &[Member<'_>]) -> Input {
+    let bytes = layer(members);
+    Input::Reader(Reader {
+        open: Box::new(move || Ok(Box::new(Cursor::new(bytes)))),
+        path: PathBuf::from(name),
+        kind,
+        check: None,
+    })
+}
+
+fn listed(inputs: Vec<Input>, limits: Limits) -> Result<Listing, Error> {
     let options = SourceOptions {
         limits,
         ..SourceOptions::default()
@@ -93,11 +92,14 @@ fn merged_within(limits: Limits, layers: &[&[Member<'_>]]) -> Result<Listing, Er
         leave_out: None,
         counter: &Counter::begin(&(), Phase::Listing, None),
     };
-    list(
-        layers.iter().enumerate().map(input).collect(),
-        &context,
-        None,
-    )
+    list(inputs, &context, None)
+}
+
+fn merged_within(limits: Limits, layers: &[&[Member<'_>]]) -> Result<Listing, Error> {
+    let input = |(i, members): (usize, &&[Member<'_>])| {
+        reader(format!("layer {}", i + 1), ArchiveKind::Layer, members)
+    };
+    listed(layers.iter().enumerate().map(input).collect(), limits)
 }
 
 fn merged(layers: &[&[Member<'_>]]) -> Result<Listing, Error> {
@@ -248,24 +250,10 @@ fn a_directory_or_link_with_the_name_of_a_whiteout_is_content() {
 
 #[test]
 fn whiteouts_in_an_archive_that_is_no_layer_are_files() {
-    let input = Input::Reader(Reader {
-        open: Box::new(|| {
-            Ok(Box::new(Cursor::new(layer(&[
-                File("a", ""),
-                File(".wh.a", ""),
-            ]))))
-        }),
-        path: PathBuf::from("a.tar"),
-        kind: ArchiveKind::Files,
-        check: None,
-    });
-    let context = Context {
-        options: &SourceOptions::default(),
-        spool_dir: &std::env::temp_dir(),
-        leave_out: None,
-        counter: &Counter::begin(&(), Phase::Listing, None),
-    };
-    assert_eq!(list(vec![input], &context, None).unwrap().tree.len(), 3);
+    let members = [File("a", ""), File(".wh.a", "")];
+    let input = reader("a.tar".to_owned(), ArchiveKind::Files, &members);
+    let listing = listed(vec![input], Limits::default()).unwrap();
+    assert_eq!(listing.tree.len(), 3);
 }
 
 #[test]

@@ -67,10 +67,17 @@ impl Tree {
             Ok(made) => made,
             Err(e) => return Err(at(e, &self.path_below(parent, name))),
         };
+        let has_contents = matches!(
+            made.kind,
+            Kind::Whole { size: 1.., .. } | Kind::Sparse { size: 1.., .. }
+        );
         let Some(entry) = self.child(parent, name) else {
             let node = self.push_node(made)?;
-            return self.push_entry(parent, name, node);
+            let entry = self.push_entry(parent, name, node)?;
+            self.layer.files.extend(has_contents.then_some(entry));
+            return Ok(entry);
         };
+        self.layer.files.extend(has_contents.then_some(entry));
         let old = self.entries[entry.index()].node as usize;
         match (self.nodes[old].kind, made.kind) {
             (Kind::Directory { .. }, Kind::Directory { .. }) => {

@@ -15,7 +15,7 @@ use uext4_ondisk::inode::FileType;
 
 use super::insert::at_path;
 use super::node::{Kind, Node};
-use super::{EntryId, HIDDEN, SOURCES_MAX, SYMLINKS_MAX, Tree};
+use super::{EntryId, HIDDEN, NONE, SOURCES_MAX, SYMLINKS_MAX, Tree};
 use crate::error::{Error, path_buf};
 use crate::path;
 
@@ -26,9 +26,26 @@ pub(super) struct State {
     clean: HashSet<u32>,
     /// Entries of the sources below that a hard link of this source names.
     linked: HashSet<u32>,
+    /// Entries that have become files with contents, in the order they did; some may have become
+    /// something else since.
+    pub(super) files: Vec<EntryId>,
 }
 
 impl Tree {
+    /// Files with contents that the current source has brought, each once, in the order they came.
+    pub fn new_files(&self) -> Vec<EntryId> {
+        let mut seen = HashSet::new();
+        let is_new = |entry: &EntryId| {
+            let node = self.node_of(*entry);
+            !self.is_hidden(*entry)
+                && node.source == self.source
+                && node.file_type() == FileType::Regular
+                && node.size() > 0
+                && seen.insert(self.node_id(*entry))
+        };
+        self.layer.files.iter().copied().filter(is_new).collect()
+    }
+
     /// What is put in from now on belongs to the next source, above all before; returns its number,
     /// 0 for the first.
     ///
@@ -165,6 +182,7 @@ impl Tree {
         // Children come after their parents: from the back, each is settled before its parent is.
         below.sort_unstable_by_key(|entry| std::cmp::Reverse(entry.0));
         for entry in below {
+            self.unlink_hidden(entry);
             if entry == top && matches!(what, Top::Stays) {
                 continue;
             }
@@ -181,6 +199,20 @@ impl Tree {
             self.layer.clean.insert(top.0);
         }
         Ok(())
+    }
+
+    /// Takes hidden entries out of the list of a directory's children, all of which were visited:
+    /// the next source that hides does not visit them again.
+    fn unlink_hidden(&mut self, dir: EntryId) {
+        let left: Vec<u32> = self.children(dir).map(|child| child.0).collect();
+        for (i, &child) in left.iter().enumerate() {
+            self.entries[child as usize].next = left.get(i + 1).copied().unwrap_or(NONE);
+        }
+        let node = self.entries[dir.index()].node as usize;
+        if let Kind::Directory { first, last } = &mut self.nodes[node].kind {
+            *first = left.first().copied().unwrap_or(NONE);
+            *last = left.last().copied().unwrap_or(NONE);
+        }
     }
 
     /// True if an earlier call has left nothing to hide below `entry`.
