@@ -23,7 +23,7 @@ use crate::output::{Draft, Output};
 use crate::place::Placed;
 use crate::progress::{Amount, Counter, Phase, Progress};
 use crate::size::{self, Size};
-use crate::source::{Content, Contents, Input, Listing, Source, Warnings};
+use crate::source::{Content, Contents, Input, Listing, Source, Store, Warnings};
 use crate::tree::{EntryId, FileData, Node, Tree};
 use crate::verity::RootHash;
 
@@ -102,7 +102,7 @@ pub(crate) fn run(
     forget_times(&mut listing.tree, &are_directories, options);
     timing.begin(Phase::Sizing, None);
     let device_len = draft.device_len().map(|len| finish.fs_max(len));
-    let (layout, time) = plan_fitting(&mut listing.tree, options, &draft, device_len)?;
+    let (layout, time) = plan_fitting(&mut listing, options, &draft, device_len)?;
     let finish = finish_for(layout.superblock.s_uuid)?;
     let places = finish.layout(layout.len_bytes());
     timing.begin(Phase::Formatting, None);
@@ -174,18 +174,19 @@ fn complete(
 
 /// As [`plan`], for sources whose contents may have been placed already.
 fn plan_fitting(
-    tree: &mut Tree,
+    listing: &mut Listing,
     options: &BuildOptions,
     listed: &Listed,
     device_len: Option<u64>,
 ) -> Result<(Layout, Timestamp), Error> {
     let placed = listed.placed();
+    let Listing { tree, stores, .. } = listing;
     if let Some(Err(error)) = placed.map(Placed::check_fit) {
         // With what belongs to the contents, the numbers are exact.
-        plan(tree, options, None, None)?;
+        plan(tree, stores, options, None, None)?;
         return Err(error);
     }
-    plan(tree, options, placed, device_len)
+    plan(tree, stores, options, placed, device_len)
 }
 
 /// The options of the file system alone: where it begins, and what it has of the size of the
@@ -213,6 +214,7 @@ fn forget_times(tree: &mut Tree, are_directories: &[bool], options: &BuildOption
 /// Settles times, identity and size.
 fn plan(
     tree: &mut Tree,
+    stores: &[Store],
     options: &BuildOptions,
     placed: Option<&Placed>,
     device_len: Option<u64>,
@@ -244,8 +246,35 @@ fn plan(
     if mkfs.extended.no_copy_xattrs {
         counted = counted.without_xattrs();
     }
-    let layout = size::choose(&mkfs, options.size, device_len, &mut |l| counted.under(l))?;
+    let mut block_len = 0;
+    let layout = size::choose(&mkfs, options.size, device_len, &mut |layout| {
+        block_len = u64::from(layout.geometry.block_size.bytes());
+        counted.under(layout)
+    });
+    let layout = layout.map_err(|error| name_source(error, &counted, block_len, stores))?;
     Ok((layout, time))
+}
+
+/// Says which of several sources it is that does not fit.
+fn name_source(error: Error, counted: &Counted<'_>, block_len: u64, stores: &[Store]) -> Error {
+    match error {
+        Error::DoesNotFit {
+            what, need, have, ..
+        } if stores.len() > 1 => {
+            let over = counted.first_over(have, |need| match what {
+                "inodes" => need.inodes,
+                _ => need.blocks.saturating_mul(block_len),
+            });
+            let source = over.and_then(|source| stores.get(source));
+            Error::DoesNotFit {
+                what,
+                need,
+                have,
+                brought: source.map(|source| source.path().to_path_buf()),
+            }
+        }
+        other => other,
+    }
 }
 
 /// What a registry or a container engine stores is not the tree of files that its containers see.

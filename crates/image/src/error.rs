@@ -161,7 +161,11 @@ pub enum Error {
         source: uext4::Error,
     },
     /// The source needs more than an image of the size asked for has.
-    #[error("the source needs {need} {what}, an image of this size has {have}")]
+    #[error(
+        "the source needs {need} {what}, an image of this size has {have}: {} too many{}",
+        need.saturating_sub(*have),
+        brought_by(brought.as_deref())
+    )]
     DoesNotFit {
         /// "bytes" or "inodes".
         what: &'static str,
@@ -169,6 +173,8 @@ pub enum Error {
         need: u64,
         /// How many are free in the empty image.
         have: u64,
+        /// Of several sources, the first that does not fit on those before it.
+        brought: Option<PathBuf>,
     },
     /// What shall be put around the file system cannot be.
     #[error(transparent)]
@@ -281,6 +287,13 @@ pub enum TarDamage {
         /// Why not.
         why: &'static str,
     },
+}
+
+fn brought_by(source: Option<&Path>) -> String {
+    match source {
+        Some(source) => format!(", from {} on", source.display()),
+        None => String::new(),
+    }
 }
 
 /// A path of bytes as errors show it.

@@ -25,6 +25,8 @@ pub struct Counted<'a> {
     /// The calculator that the directories were counted with, and the blocks of each in the order
     /// of the tree. Of all there is to count they take the longest, and do not depend on size.
     directories: Option<(Footprint, Vec<u32>)>,
+    /// What each source takes of the last count, without blocks of attributes that are shared.
+    by_source: Vec<Need>,
 }
 
 impl<'a> Counted<'a> {
@@ -35,7 +37,18 @@ impl<'a> Counted<'a> {
             keep_xattrs: true,
             placed: None,
             directories: None,
+            by_source: Vec::new(),
         }
+    }
+
+    /// The first source that, with all below it, takes more than `have` of what `of` looks at in
+    /// the last count; `None` if what they share makes the difference.
+    pub fn first_over(&self, have: u64, of: impl Fn(&Need) -> u64) -> Option<usize> {
+        let mut taken = 0u64;
+        self.by_source.iter().position(|need| {
+            taken = taken.saturating_add(of(need));
+            taken > have
+        })
     }
 
     /// The same without the blocks of contents that have theirs already.
@@ -69,6 +82,7 @@ impl<'a> Counted<'a> {
 
     fn count(&mut self, footprint: Footprint) -> Result<Need, Error> {
         let tree = self.tree;
+        self.by_source.clear();
         let known = self.directories.take();
         let known = known.filter(|(last, _)| last.has_same_directories(&footprint));
         let mut count = Count {
@@ -89,11 +103,19 @@ impl<'a> Counted<'a> {
             if std::mem::replace(seen, true) {
                 continue;
             }
+            let before = count.need;
             let counted = count.node(entry, self.keep_xattrs);
             counted.map_err(|source| Error::Entry {
                 path: path_buf(&tree.path(entry)),
                 source,
             })?;
+            let source = usize::from(tree.node_of(entry).source());
+            if self.by_source.len() <= source {
+                self.by_source.resize(source + 1, Need::default());
+            }
+            let taken = &mut self.by_source[source];
+            taken.blocks += count.need.blocks - before.blocks;
+            taken.inodes += count.need.inodes - before.inodes;
         }
         count.shared_blocks();
         self.directories = Some((count.footprint, count.directories));

@@ -200,6 +200,7 @@ impl Placed {
                 what: "bytes",
                 need,
                 have,
+                brought: None,
             }),
             false => Ok(()),
         }

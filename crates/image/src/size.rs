@@ -119,6 +119,7 @@ fn fixed(options: &Options, len: u64, needs: Needs<'_>) -> Result<Layout, Error>
             what: "bytes",
             need: need.blocks.saturating_mul(block_len.into()),
             have: layout.free_blocks().saturating_mul(block_len.into()),
+            brought: None,
         });
     }
     Ok(layout)
@@ -131,6 +132,7 @@ fn check_inodes(layout: &Layout, need: Need) -> Result<(), Error> {
             what: "inodes",
             need: need.inodes,
             have,
+            brought: None,
         }),
         false => Ok(()),
     }

@@ -22,7 +22,8 @@ pub struct Profile {
 
 const KERNEL: &str = "ext4(5), KERNEL SUPPORT";
 const SYSLINUX: &str = "https://wiki.syslinux.org/wiki/index.php/Filesystem";
-const GRUB: &str = "https://bugs.debian.org/866603";
+const GRUB: &str = "https://github.com/lunar-linux/moonbase-core/pull/3334";
+const E2B: &str = "e2b-dev/infra: packages/orchestrator/pkg/template/build/core/filesystem/ext4.go";
 
 /// All profiles: kernels by age, then boot loaders, then platforms.
 pub const PROFILES: &[Profile] = &[
@@ -70,6 +71,12 @@ pub const PROFILES: &[Profile] = &[
         features: "^metadata_csum_seed",
         why: "does not recognise file systems with metadata_csum_seed",
         source: GRUB,
+    },
+    Profile {
+        name: "e2b",
+        features: "^64bit,^dir_index,^dir_nlink,inline_data,sparse_super2",
+        why: "what the microVM platform E2B makes its templates with",
+        source: E2B,
     },
 ];
 

@@ -109,13 +109,15 @@ impl Creator {
         Ok(body)
     }
 
-    /// Stores data of an inode within it: `i_block`, and the value of `system.data`.
+    /// Stores data of an inode within it, of `size` bytes: `i_block`, and the value of
+    /// `system.data`.
     fn store_inline(
         &self,
         ino: Ino,
         body: &Body,
         i_block: [u8; I_BLOCK_LEN],
         value: &[u8],
+        size: u32,
     ) -> Result<()> {
         let mut entries = vec![XattrEntry {
             index: INDEX_SYSTEM,
@@ -126,7 +128,6 @@ impl Creator {
         entries.extend(body.entries(ino)?);
         let mut tail = vec![0; body.bytes.len()];
         pack_body(&mut tail, &entries)?;
-        let size = (I_BLOCK_LEN + value.len()) as u32;
         itable::update(&self.sbi, ino, Some(&tail), |raw| {
             let mut flags = InodeFlags::from_bits_retain(raw.i_flags.get());
             flags.remove(InodeFlags::EXTENTS);
@@ -169,11 +170,7 @@ impl Creator {
         let (first, value) = bytes.split_at(I_BLOCK_LEN);
         let mut i_block = [0; I_BLOCK_LEN];
         i_block.copy_from_slice(first);
-        self.store_inline(ino, &body, i_block, value)?;
-        itable::update(&self.sbi, ino, None, |raw| {
-            raw.i_size_lo = (size as u32).into();
-            Ok(())
-        })?;
+        self.store_inline(ino, &body, i_block, value, size as u32)?;
         Ok(true)
     }
 
@@ -191,7 +188,8 @@ impl Creator {
         };
         let name = |i: u32| directory.name(i);
         let (i_block, value) = plan.pack(&self.dir_shape, directory.parent, name);
-        self.store_inline(directory.ino, &body, i_block, &value)?;
+        let size = (I_BLOCK_LEN + value.len()) as u32;
+        self.store_inline(directory.ino, &body, i_block, &value, size)?;
         Ok(true)
     }
 }

@@ -9,8 +9,8 @@ use crate::base::error::{Error, Result};
 use crate::base::owner::{Kind, tag};
 use crate::journal::sbi::Sbi;
 
-/// The byte where an inode begins in its block of the table, and the number of that block in the
-/// table. Unlike for inodes that are read, the blocks around it are of no interest: most have
+/// The number of an inode's block in its table, and the byte where it begins in that block.
+/// Unlike for inodes that are read, the blocks around it are of no interest: most have
 /// never been written.
 fn offset(sbi: &Sbi, ino: Ino) -> Result<(u64, usize)> {
     let geometry = sbi.geometry();

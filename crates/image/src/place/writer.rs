@@ -143,6 +143,7 @@ impl Cursor {
                 what: "bytes of contents",
                 need: self.linear + len,
                 have: self.region.limit(),
+                brought: None,
             })?;
         let at = self.offset + run.start * block + inside;
         let here = (run.len * block - inside).min(len);

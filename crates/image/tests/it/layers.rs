@@ -410,3 +410,31 @@ fn the_files_of_an_order_come_first_in_the_image() {
         assert!(at(3) < at(2) && at(2) < at(1), "{size:?}");
     }
 }
+
+#[test]
+fn what_does_not_fit_names_the_layer_that_brought_it() {
+    let place = Place::new();
+    for (sizes, named) in [
+        ([1 << 20, 1 << 20, 9 << 20], "layer 3"),
+        ([1 << 20, 9 << 20, 10], "layer 2"),
+    ] {
+        let mut builder = Builder::new(options(Size::Exact(8 << 20)));
+        for (i, size) in sizes.into_iter().enumerate() {
+            let tar = Tar::default()
+                .file(&format!("f{i}"), &vec![1; size])
+                .finish();
+            builder.layer(format!("layer {}", i + 1), std::io::Cursor::new(tar));
+        }
+        let error = builder.build(&place.image(), &()).unwrap_err();
+        let Error::DoesNotFit { need, have, .. } = error else {
+            panic!("{error}");
+        };
+        let text = error.to_string();
+        assert!(text.contains(named), "{text}");
+        assert!(
+            text.contains(&format!("{} too many", need - have)),
+            "{text}"
+        );
+        assert!(!place.image().exists());
+    }
+}
