@@ -110,6 +110,18 @@ fn has_flex_groups(layout: &Layout) -> bool {
 }
 
 impl Listed {
+    /// Makes an image of its own for contents that were placed where the file system needs its own
+    /// blocks; they are read from the first one.
+    pub fn take_back(self, listing: &mut Listing) -> Self {
+        match self {
+            Self::Now(draft, placed) => {
+                listing.placed = Some(placed);
+                Self::Later(draft.give_up())
+            }
+            later @ Self::Later(_) => later,
+        }
+    }
+
     /// Contents that were placed.
     pub fn placed(&self) -> Option<&Placed> {
         match self {

@@ -102,11 +102,12 @@ pub(crate) fn run(
     forget_times(&mut listing.tree, &are_directories, options);
     timing.begin(Phase::Sizing, None);
     let device_len = draft.device_len().map(|len| finish.fs_max(len));
-    let (layout, time) = plan_fitting(&mut listing, options, &draft, device_len)?;
+    let planned = plan_fitting(&mut listing, options, draft, device_len)?;
+    let layout = planned.layout;
     let finish = finish_for(layout.superblock.s_uuid)?;
     let places = finish.layout(layout.len_bytes());
     timing.begin(Phase::Formatting, None);
-    let (draft, placed) = draft.cut(places.len)?;
+    let (draft, placed) = planned.listed.cut(places.len)?;
     finish.prepare(&places, &*draft.device())?;
     let device = finish.fs_device(&places, draft.device())?;
     if let Some(placed) = &placed {
@@ -122,7 +123,7 @@ pub(crate) fn run(
         listing: &listing,
         placed: placed.as_ref(),
         counter: &counter,
-        time,
+        time: planned.time,
         keep_xattrs: !options.mkfs.extended.no_copy_xattrs,
         inos: vec![None; listing.tree.nodes_len()],
         ranges: Vec::new(),
@@ -172,21 +173,41 @@ fn complete(
     Ok((summary, root_hash))
 }
 
-/// As [`plan`], for sources whose contents may have been placed already.
+/// A layout, and the image that gets it.
+struct Planned {
+    layout: Layout,
+    time: Timestamp,
+    listed: Listed,
+}
+
+/// As [`plan`], for sources whose contents may have been placed already. Where the layout has its
+/// own blocks there, as with groups made smaller for very many inodes, they are read again.
 fn plan_fitting(
     listing: &mut Listing,
     options: &BuildOptions,
-    listed: &Listed,
+    listed: Listed,
     device_len: Option<u64>,
-) -> Result<(Layout, Timestamp), Error> {
+) -> Result<Planned, Error> {
     let placed = listed.placed();
-    let Listing { tree, stores, .. } = listing;
+    let (tree, stores) = (&mut listing.tree, &listing.stores);
     if let Some(Err(error)) = placed.map(Placed::check_fit) {
         // With what belongs to the contents, the numbers are exact.
         plan(tree, stores, options, None, None)?;
         return Err(error);
     }
-    plan(tree, stores, options, placed, device_len)
+    let (planned, listed) = match plan(tree, stores, options, placed, device_len) {
+        Err(Error::Mkfs(uext4_mkfs::Error::Occupied { .. })) => {
+            let planned = plan(tree, stores, options, None, None);
+            (planned, listed.take_back(listing))
+        }
+        planned => (planned, listed),
+    };
+    let (layout, time) = planned?;
+    Ok(Planned {
+        layout,
+        time,
+        listed,
+    })
 }
 
 /// The options of the file system alone: where it begins, and what it has of the size of the

@@ -319,6 +319,21 @@ impl Draft {
         }
     }
 
+    /// Gives up what was written: the output is as it was before [`Output::begin`].
+    pub fn give_up(self) -> Output {
+        let (block_device, stream) = match self.being {
+            Being::InPlace => (Arc::into_inner(self.device), None),
+            Being::Copied(_, stream) => (None, Some(stream)),
+            Being::Unnamed(_) | Being::Named(_) => (None, None),
+        };
+        Output {
+            path: self.path,
+            block_device,
+            present: self.present,
+            stream,
+        }
+    }
+
     /// The file or block device itself; a file's length may still change.
     pub fn file(&self) -> &Arc<FileDevice> {
         &self.device

@@ -19,6 +19,7 @@
 mod region;
 mod writer;
 
+use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -45,6 +46,9 @@ pub struct Placer {
     position: u64,
     /// Linear offset of what does not fit any more.
     limit: u64,
+    device: Arc<FileDevice>,
+    /// Where the file system begins on the device, in bytes.
+    offset: u64,
     batch: Vec<Part>,
     batch_bytes: u64,
     writer: Writer,
@@ -63,7 +67,9 @@ impl Placer {
             limit: region.limit(),
             batch: Vec::new(),
             batch_bytes: 0,
-            writer: Writer::start(Arc::clone(&region), device, offset)?,
+            writer: Writer::start(Arc::clone(&region), Arc::clone(&device), offset)?,
+            device,
+            offset,
             region,
         })
     }
@@ -105,6 +111,8 @@ impl Placer {
         self.writer.finish()?;
         Ok(Placed {
             region: self.region,
+            device: self.device,
+            offset: self.offset,
             end: self.position,
             sources: Vec::new(),
             blocks: BlockUse::default(),
@@ -181,6 +189,9 @@ impl Append for Placer {
 #[derive(Debug)]
 pub struct Placed {
     region: Arc<Region>,
+    device: Arc<FileDevice>,
+    /// Where the file system begins on the device, in bytes.
+    offset: u64,
     /// Linear offset of the end.
     end: u64,
     /// For each source, whether its contents are here.
@@ -213,6 +224,33 @@ impl Placed {
         Self {
             blocks: placed.use_of_blocks(tree),
             ..placed
+        }
+    }
+
+    /// Fills `buf` with contents, from this linear offset on.
+    ///
+    /// # Errors
+    /// Those of the device; an early end of file behind the end of what was placed.
+    pub fn read_exact_at(&self, buf: &mut [u8], at: u64) -> io::Result<()> {
+        let block = self.region.block_len();
+        let mut skip = at % block;
+        let end = at.saturating_add(buf.len() as u64);
+        if end > self.end {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let mut rest = buf;
+        for run in self.region.runs(at / block..end.div_ceil(block)) {
+            let len = (run.len * block - skip).min(rest.len() as u64) as usize;
+            let (part, after) = rest.split_at_mut(len);
+            let offset = self.offset + run.start * block + skip;
+            self.device
+                .read_at(offset, part)
+                .map_err(io::Error::other)?;
+            (rest, skip) = (after, 0);
+        }
+        match rest.is_empty() {
+            true => Ok(()),
+            false => Err(io::ErrorKind::UnexpectedEof.into()),
         }
     }
 

@@ -41,6 +41,7 @@ use uext4_ondisk::Ino;
 use crate::error::{Error, path_buf};
 use crate::ids::HostIds;
 use crate::limits::{Limits, Used};
+use crate::place::Placed;
 use crate::progress::Counter;
 use crate::tree::{Node, NodeId, Tree};
 use copies::Copies;
@@ -112,6 +113,8 @@ pub struct Listing {
     pub stores: Vec<Store>,
     /// Contents of streams that were not placed in the image.
     pub spool: Option<Spool>,
+    /// Contents that were placed in an image that could not be laid out around them.
+    pub placed: Option<Placed>,
     /// What was left out or changed without being asked to.
     pub warnings: Warnings,
     used: Used,

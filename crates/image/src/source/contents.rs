@@ -14,6 +14,7 @@ use super::directory;
 use super::spool::Spool;
 use super::{Listing, Store, failed};
 use crate::error::{Error, path_buf};
+use crate::place::Placed;
 use crate::tree::{EntryId, FileData, Node};
 
 /// Opens the files of a tree, best in the tree's order: the directories on the way stay open.
@@ -44,6 +45,8 @@ enum Handle<'a> {
     Own(File),
     /// The spool.
     Spool(&'a Spool),
+    /// What was placed.
+    Placed(&'a Placed),
     /// A file of another image.
     Inode(&'a Image, Box<Inode>),
 }
@@ -54,6 +57,7 @@ impl Handle<'_> {
             Self::Shared(file) => file.read_exact_at(buf, at),
             Self::Own(file) => file.read_exact_at(buf, at),
             Self::Spool(spool) => spool.read_exact_at(buf, at),
+            Self::Placed(placed) => placed.read_exact_at(buf, at),
             Self::Inode(image, inode) => match image.read_at(inode, at, buf) {
                 Ok(len) if len == buf.len() => Ok(()),
                 Ok(_) => Err(io::ErrorKind::UnexpectedEof.into()),
@@ -81,13 +85,13 @@ impl<'a> Contents<'a> {
         let listing = self.listing;
         let tree = &listing.tree;
         let node = tree.node_of(entry);
-        let file = match (listing.store_of(node)?, &listing.spool) {
-            (Store::Archive { file, .. }, _) => Handle::Shared(file),
-            (Store::Directory { copies, .. }, _) => match copies.of(tree.node_id(entry)) {
+        let file = match (listing.store_of(node)?, &listing.spool, &listing.placed) {
+            (Store::Archive { file, .. }, ..) => Handle::Shared(file),
+            (Store::Directory { copies, .. }, ..) => match copies.of(tree.node_id(entry)) {
                 Some(file) => Handle::Shared(file),
                 None => Handle::Own(self.open_file(tree.origin(entry), node)?),
             },
-            (Store::Image { image, inos, .. }, _) => {
+            (Store::Image { image, inos, .. }, ..) => {
                 let ino = inos.get(&tree.node_id(entry)).copied().unwrap_or_default();
                 let inode = image.inode(ino).map_err(|source| Error::Entry {
                     path: path_of(listing, entry),
@@ -95,8 +99,9 @@ impl<'a> Contents<'a> {
                 })?;
                 Handle::Inode(image, Box::new(inode))
             }
-            (Store::Spool { .. }, Some(spool)) => Handle::Spool(spool),
-            (store @ (Store::Spool { .. } | Store::Placed { .. } | Store::Empty), _) => {
+            (Store::Spool { .. }, Some(spool), _) => Handle::Spool(spool),
+            (Store::Placed { .. }, _, Some(placed)) => Handle::Placed(placed),
+            (store @ (Store::Spool { .. } | Store::Placed { .. } | Store::Empty), ..) => {
                 let source = io::ErrorKind::Unsupported.into();
                 return Err(failed(store.path(), "read again", source));
             }

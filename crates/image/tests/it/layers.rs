@@ -438,3 +438,34 @@ fn what_does_not_fit_names_the_layer_that_brought_it() {
         assert!(!place.image().exists());
     }
 }
+
+#[test]
+fn very_many_inodes_in_an_image_of_a_given_size_make_groups_smaller_and_contents_move() {
+    let place = Place::new();
+    let mut tar = Tar::default().file("large", &large(7));
+    for i in 0..40_000 {
+        tar = tar.file(
+            &format!("d{}/{i}", i % 40),
+            if i % 1000 == 0 { b"few" } else { b"" },
+        );
+    }
+    let mut wanted = options(Size::Exact(64 << 20));
+    let size = uext4_ondisk::BlockSize::from_bytes(4096).unwrap();
+    wanted.mkfs.block_size = Some(uext4_mkfs::BlockSizeWish::Exactly(size));
+    let mut builder = Builder::new(wanted);
+    builder.archive("a.tar", std::io::Cursor::new(tar.finish()));
+    let report = builder.build(&place.image(), &()).unwrap();
+    assert_eq!(report.image_bytes, 64 << 20);
+    assert_clean(&place.image());
+    let all = contents(&place.image());
+    assert_eq!(all.len(), 40_041);
+    let file = |path: &str| {
+        all.iter()
+            .find(|(other, _)| other == path)
+            .unwrap()
+            .1
+            .clone()
+    };
+    assert_eq!(file("large"), Some(large(7)));
+    assert_eq!(file("d0/2000"), Some(b"few".to_vec()));
+}
