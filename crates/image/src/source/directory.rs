@@ -25,6 +25,17 @@ use crate::ids::HostIds;
 use crate::preload;
 use crate::tree::{Attributes, DataRange, EntryId, FileData, NewNode, NodeId, RANGES_MAX, Xattr};
 
+/// Magic numbers of file systems that store files, as statfs(2) has them: ext2, ext3 and ext4;
+/// tmpfs; xfs; btrfs; f2fs; zfs.
+const STORING: [u32; 6] = [
+    0xEF53,
+    0x0102_1994,
+    0x5846_5342,
+    0x9123_683E,
+    0xF2F5_2010,
+    0x2FC1_2FC1,
+];
+
 /// Lists a directory into `listing`, as the source that has begun there; returns its store.
 ///
 /// # Errors
@@ -84,6 +95,7 @@ fn start<'a>(
         inside: Vec::new(),
         linked: HashMap::new(),
         device: stat.st_dev,
+        true_sizes: HashMap::new(),
         ids: HostIds::default(),
         copies: Copies::new(context.spool_dir),
     };
@@ -117,6 +129,8 @@ struct Walk<'a> {
     linked: HashMap<(u64, u64), NodeId>,
     /// The device the root is on.
     device: u64,
+    /// Of devices, whether files that are empty by their size are empty.
+    true_sizes: HashMap<u64, bool>,
     ids: HostIds,
     copies: Copies,
 }
@@ -267,7 +281,7 @@ impl Walk<'_> {
             FileType::RegularFile => {
                 let size = u64::try_from(stat.st_size).unwrap_or(0);
                 let copy = match size {
-                    0 => self.copy(level, name)?,
+                    0 if !self.has_true_sizes(level, stat.st_dev) => self.copy(level, name)?,
                     _ => None,
                 };
                 is_copied = copy.is_some();
@@ -308,6 +322,23 @@ impl Walk<'_> {
             self.copies.note(self.listing.tree.node_id(entry));
         }
         Ok(entry)
+    }
+
+    /// True if files of this device that are empty by their size are empty, so that a million of
+    /// them need not be opened: it has a file system of those that store files.
+    fn has_true_sizes(&mut self, level: &Level, device: u64) -> bool {
+        if let Some(&known) = self.true_sizes.get(&device) {
+            return known;
+        }
+        let has_level = rustix::fs::fstat(&level.fd).is_ok_and(|stat| stat.st_dev == device);
+        if !has_level {
+            // A file that is mounted there itself: of its file system nothing is known.
+            return false;
+        }
+        let statfs = rustix::fs::fstatfs(&level.fd);
+        let known = statfs.is_ok_and(|statfs| STORING.contains(&(statfs.f_type as u32)));
+        self.true_sizes.insert(device, known);
+        known
     }
 
     /// Some file systems, such as that of `/proc`, give 0 as the size of files that have

@@ -177,3 +177,11 @@ fn unreadable_directories_are_named() {
             .contains("none: cannot open")
     );
 }
+
+#[test]
+fn files_of_proc_that_are_empty_by_their_size_have_contents() {
+    let listing = listed(&Source::Directory("/proc/self/net".into())).unwrap();
+    let tree = &listing.tree;
+    let file = tree.child(EntryId::ROOT, b"protocols").unwrap();
+    assert!(tree.node_of(file).size() > 0);
+}
