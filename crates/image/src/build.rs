@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use uext4::NewInode;
 use uext4::bulk::{Creator, CreatorOptions, FileContent, PlacedRun, Summary};
-use uext4_blockdev::{BlockDevice, Clock, SystemClock};
+use uext4_blockdev::BlockDevice;
 use uext4_mkfs::Layout;
 use uext4_ondisk::Ino;
 use uext4_ondisk::inode::{FileType, InodeFlags, Timestamp};
@@ -21,7 +21,7 @@ use crate::need::{Counted, lost_and_found, ranges};
 use crate::options::BuildOptions;
 use crate::output::{Draft, Output};
 use crate::place::Placed;
-use crate::progress::{Amount, Counter, Phase, Progress};
+use crate::progress::{Amount, Counter, Phase, Progress, Timing};
 use crate::size::{self, Size};
 use crate::source::{Content, Contents, Input, Listing, Source, Store, Warnings};
 use crate::tree::{EntryId, FileData, Node, Tree};
@@ -544,42 +544,5 @@ impl FileContent for Reader<'_> {
     fn read_exact_at(&mut self, offset: u64, buf: &mut [u8]) -> std::io::Result<()> {
         self.counter.bytes(buf.len() as u64);
         self.content.read_exact_at(offset, buf)
-    }
-}
-
-/// Reports the phases, and how long each took.
-struct Timing<'a> {
-    progress: &'a dyn Progress,
-    clock: SystemClock,
-    phase: Option<(Phase, Duration)>,
-    elapsed: Vec<(Phase, Duration)>,
-}
-
-impl<'a> Timing<'a> {
-    fn new(progress: &'a dyn Progress) -> Self {
-        Self {
-            progress,
-            clock: SystemClock,
-            phase: None,
-            elapsed: Vec::new(),
-        }
-    }
-
-    fn begin(&mut self, phase: Phase, total: Option<Amount>) -> Counter<'a> {
-        let now = self.clock.monotonic();
-        self.close(now);
-        self.phase = Some((phase, now));
-        Counter::begin(self.progress, phase, total)
-    }
-
-    fn close(&mut self, now: Duration) {
-        if let Some((phase, begun)) = self.phase.take() {
-            self.elapsed.push((phase, now.saturating_sub(begun)));
-        }
-    }
-
-    fn end(mut self) -> Vec<(Phase, Duration)> {
-        self.close(self.clock.monotonic());
-        self.elapsed
     }
 }

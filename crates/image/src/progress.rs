@@ -1,6 +1,9 @@
 //! Reporting how far a build is.
 
 use std::cell::Cell;
+use std::time::Duration;
+
+use uext4_blockdev::{Clock, SystemClock};
 
 use crate::error::Error;
 
@@ -110,5 +113,45 @@ impl<'a> Counter<'a> {
         self.reported.set(done);
         self.progress.update(done);
         done
+    }
+}
+
+/// Reports the phases, and how long each took.
+pub struct Timing<'a> {
+    progress: &'a dyn Progress,
+    clock: SystemClock,
+    phase: Option<(Phase, Duration)>,
+    elapsed: Vec<(Phase, Duration)>,
+}
+
+impl<'a> Timing<'a> {
+    /// Nothing has begun.
+    pub fn new(progress: &'a dyn Progress) -> Self {
+        Self {
+            progress,
+            clock: SystemClock,
+            phase: None,
+            elapsed: Vec::new(),
+        }
+    }
+
+    /// Ends the phase before, if there is one, and begins another.
+    pub fn begin(&mut self, phase: Phase, total: Option<Amount>) -> Counter<'a> {
+        let now = self.clock.monotonic();
+        self.close(now);
+        self.phase = Some((phase, now));
+        Counter::begin(self.progress, phase, total)
+    }
+
+    fn close(&mut self, now: Duration) {
+        if let Some((phase, begun)) = self.phase.take() {
+            self.elapsed.push((phase, now.saturating_sub(begun)));
+        }
+    }
+
+    /// Ends the last phase; returns all of them.
+    pub fn end(mut self) -> Vec<(Phase, Duration)> {
+        self.close(self.clock.monotonic());
+        self.elapsed
     }
 }
