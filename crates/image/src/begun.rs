@@ -12,9 +12,32 @@ use crate::place::{Placed, Placer, Region};
 use crate::progress::Counter;
 use crate::size::{Size, with_defaults};
 use crate::source::{Context, Input, Listing, SourceOptions, Store, list};
+use crate::sparse::{Holes, Sparse};
 
 /// Any size: what depends on it is not looked at.
 const ANY_LEN: u64 = 1 << 30;
+
+/// Which parts of files become holes in an image of these options.
+///
+/// # Errors
+/// What mkfs says of the options.
+pub fn holes(options: &BuildOptions, device_len: Option<u64>) -> Result<Holes, Error> {
+    let wished = options.sparse.unwrap_or(match options.size {
+        Size::Min => Sparse::Always,
+        Size::Exact(_) | Size::Free(_) | Size::Auto => Sparse::Auto,
+    });
+    match wished {
+        Sparse::Auto => return Ok(Holes::OfSource),
+        Sparse::Never => return Ok(Holes::Filled),
+        Sparse::Always => {}
+    }
+    let layout = match (options.size, device_len) {
+        (Size::Exact(len), _) | (Size::Auto, Some(len)) => uext4_mkfs::layout(&options.mkfs, len)?,
+        _ => uext4_mkfs::layout(&with_defaults(&options.mkfs), ANY_LEN)?,
+    };
+    let unit = layout.geometry.block_size.bytes().into();
+    Ok(Holes::OfZeroes { unit })
+}
 
 /// An image that was begun.
 pub enum Begun {
@@ -76,6 +99,7 @@ impl Begun {
         self,
         inputs: Vec<Input>,
         options: &SourceOptions,
+        holes: Holes,
         counter: &Counter<'_>,
     ) -> Result<(Listing, Listed), Error> {
         let (spool_dir, leave_out) = match &self {
@@ -87,6 +111,7 @@ impl Begun {
             spool_dir: &spool_dir,
             leave_out,
             counter,
+            holes,
         };
         match self {
             Self::Later(output) => {

@@ -12,7 +12,7 @@ use uext4_mkfs::Layout;
 use uext4_ondisk::Ino;
 use uext4_ondisk::inode::{FileType, InodeFlags, Timestamp};
 
-use crate::begun::{Begun, Listed};
+use crate::begun::{self, Begun, Listed};
 use crate::error::{Error, path_buf};
 use crate::finish::{Finish, FinishOptions};
 use crate::gpt;
@@ -93,8 +93,9 @@ pub(crate) fn run(
     let counter = timing.begin(Phase::Listing, None);
     let alone = only(&inputs);
     let are_directories: Vec<bool> = inputs.iter().map(is_directory).collect();
+    let holes = begun::holes(options, output.device_len().map(|len| finish.fs_max(len)))?;
     let begun = Begun::new(output, options)?;
-    let (mut listing, draft) = begun.list(inputs, &options.source, &counter)?;
+    let (mut listing, draft) = begun.list(inputs, &options.source, holes, &counter)?;
     counter.report();
     if let Some(source) = alone {
         refuse_container_image(&source, &listing.tree)?;
@@ -189,15 +190,14 @@ fn plan_fitting(
     device_len: Option<u64>,
 ) -> Result<Planned, Error> {
     let placed = listed.placed();
-    let (tree, stores) = (&mut listing.tree, &listing.stores);
     if let Some(Err(error)) = placed.map(Placed::check_fit) {
         // With what belongs to the contents, the numbers are exact.
-        plan(tree, stores, options, None, None)?;
+        plan(listing, options, None, None)?;
         return Err(error);
     }
-    let (planned, listed) = match plan(tree, stores, options, placed, device_len) {
+    let (planned, listed) = match plan(listing, options, placed, device_len) {
         Err(Error::Mkfs(uext4_mkfs::Error::Occupied { .. })) => {
-            let planned = plan(tree, stores, options, None, None);
+            let planned = plan(listing, options, None, None);
             (planned, listed.take_back(listing))
         }
         planned => (planned, listed),
@@ -234,12 +234,12 @@ fn forget_times(tree: &mut Tree, are_directories: &[bool], options: &BuildOption
 
 /// Settles times, identity and size.
 fn plan(
-    tree: &mut Tree,
-    stores: &[Store],
+    listing: &mut Listing,
     options: &BuildOptions,
     placed: Option<&Placed>,
     device_len: Option<u64>,
 ) -> Result<(Layout, Timestamp), Error> {
+    let (tree, stores) = (&mut listing.tree, &listing.stores);
     let newest = tree.newest_mtime().map_or(0, |t| t.sec);
     let time = Timestamp {
         sec: options.time.unwrap_or(newest),
@@ -249,7 +249,7 @@ fn plan(
     if options.clamp_times {
         tree.clamp_times(time);
     }
-    let identity = identity::derive(tree);
+    let identity = identity::derive(tree, listing.holes.unit());
     let mut mkfs = options.mkfs.clone();
     mkfs.uuid = options.uuid.unwrap_or(identity.uuid);
     mkfs.hash_seed = options.hash_seed.unwrap_or(identity.hash_seed);

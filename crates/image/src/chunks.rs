@@ -59,6 +59,16 @@ impl Piece {
         self.len == self.memory.len()
     }
 
+    /// The bytes from `from` on, to be set; none past the end.
+    pub fn from_mut(&mut self, from: usize) -> &mut [u8] {
+        self.memory.get_mut(from..self.len).unwrap_or_default()
+    }
+
+    /// Gives up the bytes from `len` on.
+    pub fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
+    }
+
     /// Appends at most `want` bytes, which the caller sets; fewer if it is full then.
     pub fn extend(&mut self, want: u64) -> &mut [u8] {
         let from = self.len;
@@ -109,8 +119,23 @@ impl Slice {
         Self { piece, range }
     }
 
+    /// The bytes `range` of a piece.
+    pub fn part_of(piece: &Arc<Piece>, range: Range<usize>) -> Self {
+        let end = range.end.min(piece.len());
+        Self {
+            piece: Arc::clone(piece),
+            range: range.start.min(end)..end,
+        }
+    }
+
+    /// The bytes `range` of it.
+    pub fn part(&self, range: Range<usize>) -> Self {
+        let in_piece = |at: usize| self.range.start.saturating_add(at).min(self.range.end);
+        Self::part_of(&self.piece, in_piece(range.start)..in_piece(range.end))
+    }
+
     /// Takes at most `len` bytes off the front.
-    fn take(&mut self, len: u64) -> Self {
+    pub fn take(&mut self, len: u64) -> Self {
         let len = usize::try_from(len).map_or(self.len(), |len| len.min(self.len()));
         let middle = self.range.start + len;
         let front = Self {

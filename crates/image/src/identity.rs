@@ -10,6 +10,7 @@ use sha2::{Digest, Sha256};
 use uext4_ondisk::inode::FileType;
 use uuid::Builder;
 
+use crate::sparse::unit_ranges;
 use crate::tree::{EntryId, FileData, Tree};
 
 /// What an image is known by.
@@ -22,7 +23,10 @@ pub struct Identity {
 }
 
 /// The identity that follows from a tree.
-pub fn derive(tree: &Tree) -> Identity {
+///
+/// With `unit` the holes of files count as far as they are whole units, wherever the source has its
+/// pieces.
+pub fn derive(tree: &Tree, unit: Option<u64>) -> Identity {
     let mut hash = Sha256::new();
     hash.update(b"uext4 image 1\0");
     // One buffer an entry: the hash takes long pieces faster than short ones.
@@ -30,7 +34,7 @@ pub fn derive(tree: &Tree) -> Identity {
     let mut first_name = vec![None; tree.nodes_len()];
     for entry in tree.entries() {
         record.clear();
-        describe(tree, entry, &mut first_name, &mut record);
+        describe(tree, entry, &mut first_name, unit, &mut record);
         hash.update(&record);
     }
     let digest = hash.finalize();
@@ -46,7 +50,13 @@ pub fn derive(tree: &Tree) -> Identity {
     }
 }
 
-fn describe(tree: &Tree, entry: EntryId, first_name: &mut [Option<EntryId>], record: &mut Vec<u8>) {
+fn describe(
+    tree: &Tree,
+    entry: EntryId,
+    first_name: &mut [Option<EntryId>],
+    unit: Option<u64>,
+    record: &mut Vec<u8>,
+) {
     let mut number = |n: u64| record.extend_from_slice(&n.to_le_bytes());
     let node = tree.node_of(entry);
     let seen = first_name[tree.node_id(entry).index()].get_or_insert(entry);
@@ -73,10 +83,24 @@ fn describe(tree: &Tree, entry: EntryId, first_name: &mut [Option<EntryId>], rec
             number(time.sec.cast_unsigned());
             number(u64::from(time.nsec));
         }
-        if let FileData::Sparse(pieces) = tree.data(node) {
-            for piece in pieces {
-                number(piece.offset);
-                number(piece.len);
+        match (tree.data(node), unit) {
+            (FileData::Whole { .. }, _) => {}
+            (FileData::Sparse(pieces), None) => {
+                for piece in pieces {
+                    number(piece.offset);
+                    number(piece.len);
+                }
+            }
+            (data, Some(unit)) => {
+                let whole = 0..node.size();
+                let mut ranges = unit_ranges(data, node.size(), unit).peekable();
+                if !whole.is_empty() && ranges.next_if_eq(&whole).is_none() {
+                    number(u64::MAX);
+                    for range in ranges {
+                        number(range.start);
+                        number(range.end - range.start);
+                    }
+                }
             }
         }
         let xattrs = tree.xattrs(node);
@@ -109,8 +133,8 @@ mod tests {
 
     #[test]
     fn everything_but_the_place_of_contents_counts() {
-        let same = derive(&tree(|_| {}, 5, "a"));
-        assert_eq!(same, derive(&tree(|_| {}, 5, "a")));
+        let same = derive(&tree(|_| {}, 5, "a"), None);
+        assert_eq!(same, derive(&tree(|_| {}, 5, "a"), None));
         assert_ne!(same.uuid, same.hash_seed);
         for other in [
             tree(|a| a.mode = 1, 5, "a"),
@@ -120,7 +144,7 @@ mod tests {
             tree(|_| {}, 6, "a"),
             tree(|_| {}, 5, "b"),
         ] {
-            assert_ne!(derive(&other), same);
+            assert_ne!(derive(&other, None), same);
         }
         let mut linked = tree(|_| {}, 5, "a");
         linked.link(b"b", b"a").unwrap();
@@ -128,12 +152,12 @@ mod tests {
         let data = FileData::Whole { at: 0 };
         let file = NewNode::File { size: 5, data };
         copied.insert(b"b", file, Attributes::default()).unwrap();
-        assert_ne!(derive(&linked), derive(&copied));
+        assert_ne!(derive(&linked, None), derive(&copied, None));
     }
 
     #[test]
     fn it_looks_like_a_uuid() {
-        let id = derive(&Tree::new());
+        let id = derive(&Tree::new(), None);
         assert_eq!((id.uuid[6] >> 4, id.uuid[8] >> 6), (8, 2));
     }
 }

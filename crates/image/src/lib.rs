@@ -47,6 +47,7 @@ mod progress;
 mod put;
 mod size;
 mod source;
+mod sparse;
 mod stream_out;
 #[cfg(test)]
 mod tests;
@@ -63,6 +64,7 @@ pub use output::{Draft, Output};
 pub use progress::{Amount, Phase, Progress};
 pub use put::{Existing, PutOptions, PutReport, put, put_stream};
 pub use size::Size;
+pub use sparse::Sparse;
 pub use uext4_ondisk::inode::DeviceNumber;
 
 pub use source::{Excludes, SingleEntry, SingleKind, Source, SourceOptions, Warnings};

@@ -76,6 +76,19 @@ impl Used {
         self.entries += 1;
         self.bytes = self.bytes.saturating_add(bytes);
         self.xattr_bytes = self.xattr_bytes.saturating_add(xattr_bytes);
+        self.check(limits)
+    }
+
+    /// So many more bytes of contents of an entry that has been added.
+    ///
+    /// # Errors
+    /// As [`Used::add`].
+    pub fn add_bytes(&mut self, limits: &Limits, bytes: u64) -> Result<(), Error> {
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.check(limits)
+    }
+
+    fn check(&self, limits: &Limits) -> Result<(), Error> {
         for (what, used, limit) in [
             ("entries", self.entries, limits.entries),
             ("bytes of contents", self.bytes, limits.bytes),

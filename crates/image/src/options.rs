@@ -3,6 +3,7 @@
 use crate::finish::FinishOptions;
 use crate::size::Size;
 use crate::source::SourceOptions;
+use crate::sparse::Sparse;
 
 /// How to build an image. The defaults give what `mke2fs -t ext4` would make, but for its identity
 /// and size.
@@ -35,6 +36,9 @@ pub struct BuildOptions {
     /// Paths of files whose contents come first in the image, in this order, such as that in which
     /// a system reads them when it starts. All others follow in the order of the sources.
     pub order: Vec<Vec<u8>>,
+    /// Which parts of files are holes; by default [`Sparse::Always`] for the smallest image, and
+    /// [`Sparse::Auto`] for every other.
+    pub sparse: Option<Sparse>,
 }
 
 impl Default for BuildOptions {
@@ -51,6 +55,7 @@ impl Default for BuildOptions {
             preserve_atime: false,
             finish: FinishOptions::default(),
             order: Vec::new(),
+            sparse: None,
         }
     }
 }

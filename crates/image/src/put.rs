@@ -20,6 +20,7 @@ use crate::progress::{Counter, Phase, Progress};
 use crate::source::{
     Contents, Context, Input, Listing, Source, SourceOptions, Store, Warnings, list, list_one,
 };
+use crate::sparse::Holes;
 use crate::tree::EntryId;
 
 /// Bytes copied at once.
@@ -69,6 +70,7 @@ pub fn put(
         spool_dir: Path::new("."),
         leave_out: options.leave_out,
         counter: &counter,
+        holes: Holes::OfSource,
     };
     let own_name = match source.as_os_str().as_bytes().ends_with(b"/") {
         true => None,

@@ -12,6 +12,7 @@ mod copies;
 mod copy;
 mod directory;
 mod exclude;
+mod holes;
 mod layer;
 mod single;
 pub mod sink;
@@ -43,6 +44,7 @@ use crate::ids::HostIds;
 use crate::limits::{Limits, Used};
 use crate::place::Placed;
 use crate::progress::Counter;
+use crate::sparse::Holes;
 use crate::tree::{Node, NodeId, Tree};
 use copies::Copies;
 use spool::Spool;
@@ -115,6 +117,8 @@ pub struct Listing {
     pub spool: Option<Spool>,
     /// Contents that were placed in an image that could not be laid out around them.
     pub placed: Option<Placed>,
+    /// Which parts of files are holes.
+    pub holes: Holes,
     /// What was left out or changed without being asked to.
     pub warnings: Warnings,
     used: Used,
@@ -219,6 +223,8 @@ pub struct Context<'a> {
     /// Device and inode of a file to leave out: the output itself.
     pub leave_out: Option<(u64, u64)>,
     pub counter: &'a Counter<'a>,
+    /// Which parts of files become holes.
+    pub holes: Holes,
 }
 
 /// Lists one name of a directory and all below it: the only entry of the tree's root.

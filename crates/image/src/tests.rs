@@ -11,6 +11,7 @@ use uext4_ondisk::inode::FileType;
 use crate::error::Error;
 use crate::progress::{Counter, Phase};
 use crate::source::{Contents, Context, Input, Listing, Source, SourceOptions, list};
+use crate::sparse::Holes;
 use crate::tree::{EntryId, FileData};
 pub use fixture::*;
 
@@ -28,6 +29,7 @@ pub fn listed_with(source: &Source, options: &SourceOptions) -> Result<Listing, 
             spool_dir: &std::env::temp_dir(),
             leave_out: None,
             counter: &Counter::begin(&(), Phase::Listing, None),
+            holes: Holes::OfSource,
         },
         None,
     )

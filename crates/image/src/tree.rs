@@ -280,6 +280,12 @@ impl Tree {
         }
     }
 
+    /// Pieces of sparse files that the tree has room for, used or not any more; at most
+    /// [`RANGES_MAX`].
+    pub fn ranges_len(&self) -> usize {
+        self.ranges.len()
+    }
+
     /// Says where the contents of a file are from now on: each piece, or all of it, from the next
     /// of these offsets on.
     pub fn set_place(&mut self, node: NodeId, place: &[u64]) {

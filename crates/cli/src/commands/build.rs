@@ -6,11 +6,11 @@ mod finish_args;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use rustix::process::Resource;
 use uext4_image::{
     BuildOptions, Builder, Error, Excludes, Limits, Output as ImageOutput, Report, Size, Source,
-    SourceOptions,
+    SourceOptions, Sparse,
 };
 
 use entries::EntryArgs;
@@ -100,6 +100,24 @@ pub struct BuildArgs {
     format: FormatArgs,
 }
 
+/// Which parts of files are holes.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum SparseArg {
+    Auto,
+    Always,
+    Never,
+}
+
+impl From<SparseArg> for Sparse {
+    fn from(arg: SparseArg) -> Self {
+        match arg {
+            SparseArg::Auto => Self::Auto,
+            SparseArg::Always => Self::Always,
+            SparseArg::Never => Self::Never,
+        }
+    }
+}
+
 impl BuildArgs {
     /// All sources, the lowest first.
     fn inputs(&self) -> Result<Inputs, Failure> {
@@ -186,6 +204,10 @@ pub struct FillArgs {
     /// Store dates later than SOURCE_DATE_EPOCH as SOURCE_DATE_EPOCH
     #[arg(long)]
     clamp_times: bool,
+    /// Holes of files: those of the source (auto), also every block of zeroes (always), or none
+    /// (never) [default: always with --min, else auto]
+    #[arg(long, value_name = "WHEN", value_enum, hide_possible_values = true)]
+    sparse: Option<SparseArg>,
     /// Lay out the contents of the files that FILE names, a path a line, before all others
     #[arg(long, value_name = "FILE")]
     order: Option<PathBuf>,
@@ -333,6 +355,7 @@ pub fn fill(
         clamp_times: args.clamp_times,
         preserve_atime: args.preserve_atime,
         order: args.order()?,
+        sparse: args.sparse.map(Sparse::from),
         finish: finish.map(FinishArgs::options).unwrap_or_default(),
     };
     let bad_path = inputs.bad_path();

@@ -201,3 +201,37 @@ fn files_without_a_size_are_stored_as_read() {
     assert!(stored.starts_with(b"Name:\tuext4\n"));
     uext4_ok(&["check", name]);
 }
+
+#[test]
+fn zeroes_are_holes_as_sparse_says() {
+    let scratch = scratch();
+    let (source, image) = (scratch.path().join("source"), scratch.path().join("image"));
+    fs::create_dir(&source).unwrap();
+    fs::write(source.join("zeroes"), vec![0; 3 << 20]).unwrap();
+    let hole = fs::File::create(source.join("hole")).unwrap();
+    hole.set_len(3 << 20).unwrap();
+    let blocks = |flags: &[&str]| {
+        let mut arguments = vec!["build", text(&source), "-o", text(&image), "-qF"];
+        arguments.extend(flags);
+        uext4_ok(&arguments);
+        ["/zeroes", "/hole"].map(|path| {
+            let stat = run("debugfs", &["-R", &format!("stat {path}"), text(&image)]);
+            let stat = String::from_utf8_lossy(&stat).into_owned();
+            let (_, count) = stat.split_once("Blockcount: ").unwrap();
+            count
+                .split_whitespace()
+                .next()
+                .unwrap()
+                .parse::<u64>()
+                .unwrap()
+        })
+    };
+    let all: u64 = (3 << 20) / 512;
+    assert_eq!(blocks(&[]), [all, 0]);
+    assert_eq!(blocks(&["--min"]), [0, 0]);
+    assert_eq!(blocks(&["--min", "--sparse=auto"]), [all, 0]);
+    assert_eq!(blocks(&["--sparse=always"]), [0, 0]);
+    assert_eq!(blocks(&["--min", "--sparse=never"]), [all, all]);
+    let arguments = ["build", text(&source), "-o", text(&image), "--sparse=no"];
+    assert_eq!(uext4(&arguments).status.code(), Some(2));
+}

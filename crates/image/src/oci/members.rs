@@ -11,6 +11,7 @@ use super::blob::{Place, Stored, failed};
 use super::error::{Fault, Part};
 use crate::progress::{Counter, Phase};
 use crate::source::{Context, Input, Source, SourceOptions, Store, list};
+use crate::sparse::Holes;
 use crate::tree::{EntryId, FileData, Tree};
 
 /// Most symbolic links followed on the way to one member.
@@ -40,6 +41,7 @@ impl Members {
             spool_dir: path.parent().unwrap_or(Path::new(".")),
             leave_out: None,
             counter: &Counter::begin(&(), Phase::Listing, None),
+            holes: Holes::OfSource,
         };
         let archive = Input::Source(Source::TarFile(path.to_path_buf()));
         let listing = list(vec![archive], &context, None);

@@ -13,9 +13,11 @@ use uext4_blockdev::{Access, FileDevice};
 use uext4_ondisk::Ino;
 use uext4_ondisk::inode::FileType;
 
+use super::holes::is_whole;
 use super::{Context, Listing, Store, device_refused};
 use crate::budget::Budget;
 use crate::error::{Error, path_buf};
+use crate::sparse::Holes;
 use crate::tree::{Attributes, DataRange, EntryId, FileData, NewNode, NodeId, RANGES_MAX};
 use crate::walk::{Order, Step, Walk};
 
@@ -118,9 +120,8 @@ impl Reader<'_> {
             FileType::Regular => {
                 pieces = self.pieces(path, inode)?;
                 let data = match pieces.as_slice() {
-                    [piece] if piece.offset == 0 && piece.len == inode.size => {
-                        FileData::Whole { at: 0 }
-                    }
+                    _ if self.context.holes == Holes::Filled => FileData::Whole { at: 0 },
+                    pieces if is_whole(pieces, inode.size) => FileData::Whole { at: 0 },
                     pieces => FileData::Sparse(pieces),
                 };
                 let size = inode.size;

@@ -23,6 +23,7 @@ use super::{Context, Listing, Owner, Store, device_refused, failed, owner};
 use crate::error::Error;
 use crate::ids::HostIds;
 use crate::preload;
+use crate::sparse::Holes;
 use crate::tree::{Attributes, DataRange, EntryId, FileData, NewNode, NodeId, RANGES_MAX, Xattr};
 
 /// Magic numbers of file systems that store files, as statfs(2) has them: ext2, ext3 and ext4;
@@ -352,7 +353,7 @@ impl Walk<'_> {
         }
     }
 
-    /// The pieces of a file that seems to have holes; `None` if it has none.
+    /// The pieces of a file that seems to have holes; `None` if it has none, or shall have none.
     fn pieces(
         &self,
         level: &Level,
@@ -361,7 +362,7 @@ impl Walk<'_> {
         size: u64,
     ) -> Result<Option<Vec<DataRange>>, Error> {
         let blocks = u64::try_from(stat.st_blocks).unwrap_or(0);
-        if blocks.saturating_mul(512) >= size {
+        if self.context.holes == Holes::Filled || blocks.saturating_mul(512) >= size {
             return Ok(None);
         }
         let fd = open(level.fd.as_fd(), name, OFlags::empty());

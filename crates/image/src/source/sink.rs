@@ -34,6 +34,17 @@ impl Sink<'_> {
         }
     }
 
+    /// Appends zeroes.
+    ///
+    /// # Errors
+    /// As [`Sink::put`].
+    pub fn zeroes(&mut self, len: u64) -> Result<(), Error> {
+        match self {
+            Self::Spool(spool) => spool.zeroes(len),
+            Self::Place(placer) => placer.zeroes(len),
+        }
+    }
+
     /// A file ends here, and another may begin: each has blocks of its own in an image.
     ///
     /// # Errors

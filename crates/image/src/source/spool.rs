@@ -11,6 +11,8 @@ use crate::error::Error;
 /// Bytes in memory.
 pub const MEMORY_MAX: usize = 64 << 20;
 
+static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
+
 /// All contents, end to end.
 #[derive(Debug)]
 pub struct Spool {
@@ -50,6 +52,20 @@ impl Spool {
             source,
         })?;
         self.len += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Appends zeroes.
+    ///
+    /// # Errors
+    /// As [`Spool::put`].
+    pub fn zeroes(&mut self, len: u64) -> Result<(), Error> {
+        let mut left = len;
+        while left > 0 {
+            let part = left.min(ZEROES.len() as u64);
+            self.put(ZEROES.get(..part as usize).unwrap_or(&ZEROES))?;
+            left -= part;
+        }
         Ok(())
     }
 

@@ -15,10 +15,11 @@ use super::copy::copy_files;
 use super::sink::Sink;
 use super::spool::Spool;
 use super::tar::{self, ArchiveKind};
-use super::{Context, Listing, SingleEntry, Source, Store, base, directory, failed, single};
+use super::{Context, Listing, SingleEntry, Source, Store, base, directory, failed, holes, single};
 use crate::chunks::{Check, Chunks, Format, Stream};
 use crate::error::Error;
 use crate::place::Placer;
+use crate::sparse::Holes;
 
 /// Bytes decompressed before they are wanted: of one source, and of all that are open where there
 /// are several.
@@ -69,7 +70,10 @@ pub fn list(
     context: &Context<'_>,
     mut placer: Option<&mut Placer>,
 ) -> Result<Listing, Error> {
-    let mut listing = Listing::default();
+    let mut listing = Listing {
+        holes: context.holes,
+        ..Listing::default()
+    };
     let mut waiting = inputs.into_iter();
     let mut opened = VecDeque::new();
     let side_by_side = thread::available_parallelism().map_or(1, usize::from);
@@ -81,8 +85,9 @@ pub fn list(
         // Each decompresses in a thread of its own, while those before it are listed.
         while opened.len() < side_by_side {
             let Some(input) = waiting.next() else { break };
-            let places = placer.is_some();
-            opened.push_back(open(input, context, ahead, places)?);
+            // In an archive, what is around a hole is not where it can be read as one file.
+            let passes = placer.is_some() || context.holes == Holes::Filled;
+            opened.push_back(open(input, context, ahead, passes)?);
         }
         let Some(source) = opened.pop_front() else {
             break;
@@ -96,10 +101,17 @@ pub fn list(
                 archive(input, kind, context, &mut listing, placer.as_deref_mut())?
             }
         };
-        let is_placed = matches!(store, Store::Placed { .. } | Store::Empty);
+        // Zeroes in what passes once have been found meanwhile.
+        let is_read = matches!(
+            store,
+            Store::Placed { .. } | Store::Spool { .. } | Store::Empty
+        );
         listing.stores.push(store);
-        if let Some(placer) = placer.as_deref_mut().filter(|_| !is_placed) {
-            copy_files(&mut listing, placer, context.counter)?;
+        match (placer.as_deref_mut(), context.holes) {
+            _ if is_read => {}
+            (Some(placer), holes) => copy_files(&mut listing, placer, holes, context.counter)?,
+            (None, Holes::OfZeroes { unit }) => holes::find(&mut listing, unit, context.counter)?,
+            (None, Holes::OfSource | Holes::Filled) => {}
         }
     }
     Ok(listing)
@@ -132,7 +144,7 @@ fn archive(
     })
 }
 
-fn open(input: Input, context: &Context<'_>, ahead: usize, places: bool) -> Result<Opened, Error> {
+fn open(input: Input, context: &Context<'_>, ahead: usize, passes: bool) -> Result<Opened, Error> {
     let (file, path, kind) = match input {
         Input::Source(Source::Directory(path)) => return Ok(Opened::Directory(path)),
         Input::Source(Source::Image(path)) => return Ok(Opened::Image(path)),
@@ -149,7 +161,7 @@ fn open(input: Input, context: &Context<'_>, ahead: usize, places: bool) -> Resu
         }
         Input::Reader(reader) => return stream(reader, context, ahead),
     };
-    if !places && let Some(input) = in_place(&file, &path)? {
+    if !passes && let Some(input) = in_place(&file, &path)? {
         return Ok(Opened::Archive(input, kind));
     }
     let reader = Reader {

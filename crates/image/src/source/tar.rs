@@ -424,18 +424,13 @@ impl Lister<'_> {
         } else if let Some(map) = &sparse.map {
             (sparse.real_size, map.clone())
         } else {
-            let at = self.input.place(&self.sink);
-            self.input.store(stored, &mut self.sink)?;
-            self.input.skip_padding(stored)?;
-            self.sink.end_file()?;
-            return Ok((stored, Contents::Whole(at)));
+            return Ok((stored, self.store_whole(stored)?));
         };
         let at = self.input.place(&self.sink);
         let bad = |why| self.input.damage(member.at, TarDamage::Sparse { why });
         let size = size.ok_or_else(|| bad("the real size is not stated"))?;
-        let mut pieces = sparse::pieces(&map, size, at, stored).map_err(bad)?;
-        self.store_pieces(&mut pieces, stored)?;
-        Ok((size, Contents::Sparse(pieces)))
+        let pieces = sparse::pieces(&map, size, at, stored).map_err(bad)?;
+        Ok((size, self.store_pieces(pieces, size, stored)?))
     }
 
     fn attributes(

@@ -8,6 +8,7 @@ use super::{ArchiveKind, Context, Input, Listing, Reader, SourceOptions, list};
 use crate::error::Error;
 use crate::limits::Limits;
 use crate::progress::{Counter, Phase};
+use crate::sparse::Holes;
 use crate::tests::seen;
 use crate::ustar;
 
@@ -91,6 +92,7 @@ fn listed(inputs: Vec<Input>, limits: Limits) -> Result<Listing, Error> {
         spool_dir: &std::env::temp_dir(),
         leave_out: None,
         counter: &Counter::begin(&(), Phase::Listing, None),
+        holes: Holes::OfSource,
     };
     list(inputs, &context, None)
 }

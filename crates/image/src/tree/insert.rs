@@ -218,6 +218,29 @@ impl Tree {
         Ok(Kind::Sparse { size, first, count })
     }
 
+    /// Says which parts of a file have contents from now on, and where these are.
+    ///
+    /// # Errors
+    /// [`Error::TooMany`] with more than [`RANGES_MAX`] pieces in all; [`Error::Path`] for pieces
+    /// that overlap or pass the end.
+    pub fn set_data(&mut self, node: NodeId, data: FileData<'_>) -> Result<(), Error> {
+        let kind = match (self.node(node).kind, data) {
+            (Kind::Sparse { size, first, count }, FileData::Sparse(pieces))
+                if pieces.len() <= count as usize =>
+            {
+                let count = pieces.len() as u32;
+                self.ranges[first as usize..][..pieces.len()].copy_from_slice(pieces);
+                Kind::Sparse { size, first, count }
+            }
+            (Kind::Whole { size, .. } | Kind::Sparse { size, .. }, data) => {
+                self.make_file(size, data)?
+            }
+            (other, _) => other,
+        };
+        self.nodes[node.index()].kind = kind;
+        Ok(())
+    }
+
     /// New attributes for the directory `node`; its children stay.
     fn set_directory(&mut self, node: usize, made: Node) {
         let old = self.nodes[node];

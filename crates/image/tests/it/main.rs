@@ -12,5 +12,6 @@ mod profiles;
 mod random;
 mod shapes;
 mod sizes;
+mod sparse;
 mod trees;
 mod walk;

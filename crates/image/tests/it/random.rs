@@ -1,10 +1,11 @@
 //! Random trees in images of the smallest size: what was counted is what it takes.
 
 use std::fmt::Write as _;
+use std::path::Path;
 
 use proptest::prelude::*;
 use proptest::test_runner::{TestCaseResult, TestRunner};
-use uext4_image::{BuildOptions, Size, Source, build};
+use uext4_image::{BuildOptions, Size, Source, Sparse, build};
 use uext4_mkfs::{BlockSizeWish, parse_features};
 use uext4_ondisk::BlockSize;
 
@@ -32,7 +33,7 @@ fn kind() -> impl Strategy<Value = Kind> {
     })
 }
 
-/// A tar of it, without contents that matter: zeroes.
+/// A tar of it. Every other part of what sparse files hold is zeroes.
 fn archive(name: &str, kind: &Kind, tar: &mut Vec<u8>) {
     let member = |tar: &mut Vec<u8>, kind: u8, name: &str, data: &[u8], link: &str| {
         let mut pax = String::new();
@@ -64,7 +65,8 @@ fn archive(name: &str, kind: &Kind, tar: &mut Vec<u8>) {
                 stored += len;
             }
             let mut data = format!("{}\n{map}", pieces.len()).into_bytes();
-            data.resize(data.len().next_multiple_of(512) + stored, 0);
+            data.resize(data.len().next_multiple_of(512), 0);
+            data.extend((0..stored).map(|i| (i / 3000 % 2) as u8));
             let mut pax = String::new();
             for (key, value) in [
                 ("GNU.sparse.major", "1"),
@@ -152,14 +154,31 @@ fn smallest(entries: Vec<(String, Kind)>, log2: u32, features: &str) -> TestCase
     std::fs::write(&archive, tar).unwrap();
     let mut options = BuildOptions {
         size: Size::Min,
+        sparse: Some(Sparse::Auto),
         ..BuildOptions::default()
     };
     options.mkfs.block_size = BlockSize::from_log2(log2).map(BlockSizeWish::Exactly);
     if !features.is_empty() {
         options.mkfs.features = parse_features(features).unwrap();
     }
-    let report = build(&Source::TarFile(archive.clone()), &image, &options, &()).unwrap();
-    assert_clean(&image);
+    check_spare(&archive, &image, &options)?;
+    options.sparse = Some(Sparse::Always);
+    check_spare(&archive, &image, &options)?;
+    // And with contents written as they come, where the features allow that.
+    options.size = Size::Auto;
+    for sparse in [Sparse::Auto, Sparse::Always, Sparse::Never] {
+        options.sparse = Some(sparse);
+        build(&Source::TarFile(archive.clone()), &image, &options, &()).unwrap();
+        assert_clean(&image);
+    }
+    Ok(())
+}
+
+/// Builds the smallest image, and looks that it has nothing to spare.
+fn check_spare(archive: &Path, image: &Path, options: &BuildOptions) -> TestCaseResult {
+    let source = Source::TarFile(archive.to_path_buf());
+    let report = build(&source, image, options, &()).unwrap();
+    assert_clean(image);
     let spare = report.summary.free_blocks;
     // A short last group is left out; the blocks for it must hold an inode table and fifty more.
     let tables = u64::from(report.summary.inodes) * 256 / u64::from(report.block_size);
@@ -168,9 +187,5 @@ fn smallest(entries: Vec<(String, Kind)>, log2: u32, features: &str) -> TestCase
         "{spare} too many of {}",
         report.summary.blocks
     );
-    // And with contents written as they come, where the features allow that.
-    options.size = Size::Auto;
-    build(&Source::TarFile(archive), &image, &options, &()).unwrap();
-    assert_clean(&image);
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use uext4_image::{BuildOptions, Size};
+use uext4_image::{BuildOptions, Size, Sparse};
 use uext4_mkfs::{BlockSizeWish, FsType, parse_features};
 use uext4_ondisk::BlockSize;
 
@@ -86,6 +86,7 @@ fn one_of_everything_in_every_shape() {
         );
         let mut options = BuildOptions {
             size: Size::Min,
+            sparse: Some(Sparse::Auto),
             ..BuildOptions::default()
         };
         options.mkfs.fs_type = shape.fs_type;

@@ -162,13 +162,17 @@ impl Input {
         self.skip_padding(len)
     }
 
-    /// Goes past `len` bytes of contents, which a stream puts into `sink`; of a file, where they
+    /// Goes past `len` bytes of contents, which a stream gives to `each`; of a file, where they
     /// stay, nothing is read.
     ///
     /// # Errors
-    /// As [`Input::skip`], and those of the sink.
-    pub fn store(&mut self, len: u64, sink: &mut Sink<'_>) -> Result<(), Error> {
-        self.pass(len, "contents", &mut |slice| sink.put(slice))
+    /// As [`Input::skip`], and those of `each`.
+    pub fn store(
+        &mut self,
+        len: u64,
+        each: &mut dyn FnMut(Slice) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        self.pass(len, "contents", each)
     }
 
     /// Goes past `len` bytes of contents.

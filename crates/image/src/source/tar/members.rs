@@ -1,14 +1,18 @@
 //! What a member becomes: an entry of the tree, with its contents, or a mark in a layer.
 
+use super::super::holes::{Finder, is_whole, pieces_left};
 use super::super::layer::{Marker, marker};
-use super::{ArchiveKind, Lister};
+use super::{ArchiveKind, Contents, Lister};
 use crate::error::{Error, path_buf};
 use crate::path;
+use crate::sparse::Holes;
 use crate::tree::{Attributes, DataRange, NewNode, Xattr};
 
 /// Most bytes that extended attributes of global records take in all sets of attributes together:
 /// one short record for each member can make a set of its own out of them.
 const GLOBAL_XATTRS_MAX: u64 = 64 << 20;
+/// Bytes of holes that are filled before a build can be cancelled.
+const FILLED_AT_ONCE: u64 = 16 << 20;
 
 impl Lister<'_> {
     /// Looks how many names a path has.
@@ -70,25 +74,106 @@ impl Lister<'_> {
         }
     }
 
-    /// Goes past the contents of a sparse file. In an image its pieces lie as its blocks do, with
-    /// zeroes around them; everywhere else they lie end to end.
+    /// Goes past the contents of a file, and says where they are.
+    pub(super) fn store_whole(&mut self, size: u64) -> Result<Contents, Error> {
+        let (input, sink) = (&mut self.input, &mut self.sink);
+        let at = input.place(sink);
+        let stored = match (self.context.holes, input.file()) {
+            (Holes::OfZeroes { unit }, None) => {
+                let mut finder = Finder::new(unit, pieces_left(self.listing, 0));
+                input.store(size, &mut |slice| finder.put(slice, sink))?;
+                let pieces = finder.end(sink)?;
+                pieces_or_whole(pieces, size)
+            }
+            _ => {
+                input.store(size, &mut |slice| sink.put(slice))?;
+                sink.end_file()?;
+                Contents::Whole(at)
+            }
+        };
+        self.input.skip_padding(size)?;
+        Ok(stored)
+    }
+
+    /// Goes past the contents of a sparse file of `size` bytes, and says where they are. In an
+    /// image its pieces lie as its blocks do, with zeroes around them; everywhere else they lie end
+    /// to end.
     pub(super) fn store_pieces(
         &mut self,
-        pieces: &mut [DataRange],
+        mut pieces: Vec<DataRange>,
+        size: u64,
         stored: u64,
-    ) -> Result<(), Error> {
-        let mut left = stored;
-        if self.input.file().is_none() {
-            let mut before = None;
-            for piece in pieces {
-                piece.at = self.sink.begin_piece(piece, before.as_ref())?;
-                self.input.store(piece.len, &mut self.sink)?;
-                left = left.saturating_sub(piece.len);
-                before = Some(*piece);
+    ) -> Result<Contents, Error> {
+        let is_read_later = self.input.file().is_some();
+        let in_pieces: u64 = pieces.iter().map(|piece| piece.len).sum();
+        let left = match is_read_later {
+            true => stored,
+            false => stored.saturating_sub(in_pieces),
+        };
+        let contents = match self.context.holes {
+            _ if is_read_later => Contents::Sparse(pieces),
+            Holes::OfSource => {
+                let mut before = None;
+                for piece in &mut pieces {
+                    piece.at = self.sink.begin_piece(piece, before.as_ref())?;
+                    let sink = &mut self.sink;
+                    self.input.store(piece.len, &mut |slice| sink.put(slice))?;
+                    before = Some(*piece);
+                }
+                self.sink.end_file()?;
+                Contents::Sparse(pieces)
             }
-            self.sink.end_file()?;
-        }
+            Holes::OfZeroes { unit } => {
+                let sink = &mut self.sink;
+                let mut finder = Finder::new(unit, pieces_left(self.listing, 0));
+                for piece in &pieces {
+                    finder.seek(piece.offset, sink)?;
+                    let put = &mut |slice| finder.put(slice, sink);
+                    self.input.store(piece.len, put)?;
+                }
+                pieces_or_whole(finder.end(sink)?, size)
+            }
+            Holes::Filled => self.store_filled(&pieces, size)?,
+        };
         self.input.leave(left)?;
-        self.input.skip_padding(stored)
+        self.input.skip_padding(stored)?;
+        Ok(contents)
+    }
+
+    /// Stores the pieces of a sparse file with zeroes for its holes.
+    fn store_filled(&mut self, pieces: &[DataRange], size: u64) -> Result<Contents, Error> {
+        let in_pieces: u64 = pieces.iter().map(|piece| piece.len).sum();
+        let limits = &self.context.options.limits;
+        self.listing
+            .used
+            .add_bytes(limits, size.saturating_sub(in_pieces))?;
+        let (at, mut end) = (self.sink.position(), 0);
+        for piece in pieces {
+            self.fill(piece.offset.saturating_sub(end))?;
+            let sink = &mut self.sink;
+            self.input.store(piece.len, &mut |slice| sink.put(slice))?;
+            end = piece.offset.saturating_add(piece.len);
+        }
+        self.fill(size.saturating_sub(end))?;
+        self.sink.end_file()?;
+        Ok(Contents::Whole(at))
+    }
+
+    fn fill(&mut self, len: u64) -> Result<(), Error> {
+        let mut left = len;
+        while left > 0 {
+            let part = left.min(FILLED_AT_ONCE);
+            self.sink.zeroes(part)?;
+            self.context.counter.check()?;
+            left -= part;
+        }
+        Ok(())
+    }
+}
+
+fn pieces_or_whole(pieces: Vec<DataRange>, size: u64) -> Contents {
+    match pieces.first() {
+        Some(first) if is_whole(&pieces, size) => Contents::Whole(first.at),
+        _ => Contents::Sparse(pieces),
     }
 }
