@@ -14,7 +14,7 @@ use uext4_ondisk::inode::{FileType, InodeFlags, Timestamp};
 
 use crate::begun::{self, Begun, Listed};
 use crate::error::{Error, path_buf};
-use crate::finish::{Finish, FinishOptions};
+use crate::finish::{Finish, FinishOptions, HashTree};
 use crate::gpt;
 use crate::identity;
 use crate::need::{Counted, lost_and_found, ranges};
@@ -45,6 +45,8 @@ pub struct Report {
     pub uuid: [u8; 16],
     /// The root hash, if there is a hash tree.
     pub root_hash: Option<RootHash>,
+    /// What opening the hash tree takes, if there is one.
+    pub hash_tree: Option<HashTree>,
     /// What of the source is not in the image, or not as it was.
     pub warnings: Warnings,
     /// How long each phase took.
@@ -144,6 +146,7 @@ pub(crate) fn run(
         summary,
         uuid: layout.superblock.s_uuid,
         root_hash,
+        hash_tree: root_hash.and_then(|hash| finish.hash_tree(&places, hash)),
         warnings: listing.warnings,
         elapsed: timing.end(),
     })

@@ -60,7 +60,7 @@ impl Piece {
     }
 
     /// The bytes from `from` on, to be set; none past the end.
-    pub fn from_mut(&mut self, from: usize) -> &mut [u8] {
+    pub fn tail_mut(&mut self, from: usize) -> &mut [u8] {
         self.memory.get_mut(from..self.len).unwrap_or_default()
     }
 

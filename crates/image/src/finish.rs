@@ -45,6 +45,26 @@ pub enum Salt {
     Given(Vec<u8>),
 }
 
+/// A hash tree that was made: all that opening it takes, with `veritysetup` or as a target of the
+/// device mapper. Its format is version 1, the hashes are [`HASH_ALGORITHM`], and blocks of data
+/// and of hashes have [`BLOCK`] bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HashTree {
+    /// Hash of the top block.
+    pub root_hash: RootHash,
+    /// What is hashed before every block, in hexadecimal digits; "-" if there is nothing.
+    pub salt: String,
+    /// UUID in the superblock of the tree.
+    pub uuid: [u8; 16],
+    /// Blocks of data.
+    pub data_blocks: u64,
+    /// Where the data begins in the image, in bytes.
+    pub data_offset: u64,
+    /// Where the superblock of the tree is in the image, in bytes. The tree begins one block later.
+    pub hash_offset: u64,
+}
+
 /// What will be put around one file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finish {
@@ -187,6 +207,20 @@ impl Finish {
         }
         let len = layout.fs.end - layout.fs.start;
         Ok(Arc::new(SubDevice::new(device, layout.fs.start, len)?))
+    }
+
+    /// Describes the hash tree with this root hash; `None` if there is to be none.
+    #[must_use]
+    pub fn hash_tree(&self, layout: &Layout, root_hash: RootHash) -> Option<HashTree> {
+        let (verity, place) = self.verity.as_ref().zip(layout.verity.as_ref())?;
+        Some(HashTree {
+            root_hash,
+            salt: verity.salt_text(),
+            uuid: verity.uuid(),
+            data_blocks: (layout.fs.end - layout.fs.start).div_ceil(BLOCK),
+            data_offset: layout.fs.start,
+            hash_offset: place.start,
+        })
     }
 
     /// Writes the hash tree of the finished file system, and the partition tables last: until

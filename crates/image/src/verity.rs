@@ -25,6 +25,9 @@ use uext4_blockdev::{BlockDevice, Error};
 /// Bytes of a data block and of a hash block.
 pub const BLOCK: u64 = 4096;
 
+/// The hash, as `veritysetup` and the kernel call it.
+pub const HASH_ALGORITHM: &str = "sha256";
+
 /// Bytes of the longest salt.
 pub const SALT_MAX: usize = 256;
 
@@ -99,6 +102,12 @@ impl Verity {
             true => "-".to_owned(),
             false => hex::encode(&self.salt),
         }
+    }
+
+    /// UUID in the superblock.
+    #[must_use]
+    pub fn uuid(&self) -> [u8; 16] {
+        self.uuid
     }
 
     /// Bytes that the tree of `data_len` bytes takes, with its superblock if it has one.

@@ -485,6 +485,9 @@ pub fn print_json(image: &Path, report: &Report, out: &mut Output) -> Result<Exi
     if let Some(hash) = &report.root_hash {
         json.key("root_hash").string(&hash.to_string());
     }
+    if let Some(tree) = &report.hash_tree {
+        finish_args::hash_tree(tree, &mut json);
+    }
     json.key("size").number(report.image_bytes);
     json.key("block_size").number(report.block_size);
     json.key("blocks").number(summary.blocks);

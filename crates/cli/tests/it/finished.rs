@@ -98,6 +98,35 @@ fn a_disk_image_has_the_file_system_in_a_partition() {
     uext4_ok(&["check", text(&image)]);
 }
 
+/// Verifies an image with nothing but what `--json` says: the superblock of the tree is not read.
+fn check_parameters(image: &Path, verity: &Value) {
+    if !has_tool("veritysetup") {
+        return;
+    }
+    let number = |key: &str| verity[key].as_u64().unwrap();
+    let word = |key: &str| verity[key].as_str().unwrap();
+    let options = [
+        format!("--format={}", number("hash_type")),
+        format!("--hash={}", word("hash_algorithm")),
+        format!("--salt={}", word("salt")),
+        format!("--data-blocks={}", number("data_blocks")),
+        format!("--data-block-size={}", number("data_block_size")),
+        format!("--hash-block-size={}", number("hash_block_size")),
+        format!(
+            "--hash-offset={}",
+            number("hash_offset") + number("hash_block_size")
+        ),
+    ];
+    // veritysetup has no offset of data.
+    let data = image.with_extension("data");
+    let bytes = fs::read(image).unwrap();
+    fs::write(&data, &bytes[number("data_offset") as usize..]).unwrap();
+    let mut arguments = vec!["verify", "--no-superblock", text(&data), text(image)];
+    arguments.push(word("root_hash"));
+    arguments.extend(options.iter().map(String::as_str));
+    uext4_testkit::try_run("veritysetup", arguments).unwrap();
+}
+
 #[test]
 fn a_verified_image_has_a_hash_tree_after_the_file_system() {
     let scratch = scratch();
@@ -121,10 +150,12 @@ fn a_verified_image_has_a_hash_tree_after_the_file_system() {
         other[blocks as usize - 1] ^= 0x80;
         verify(scratch.path(), &other, tree, &hash).unwrap_err();
     }
+    check_parameters(&image, &made["verity"]);
     // Another salt, another hash.
     for salt in ["none", "00ff"] {
         let other = build(&source, &again, &["--verity", "--verity-salt", salt]);
         assert_ne!(other["root_hash"], made["root_hash"]);
+        check_parameters(&again, &other["verity"]);
     }
     // The text has it too.
     let arguments = ["build", text(&source), "-o", text(&again), "-F", "--verity"];
@@ -147,7 +178,8 @@ fn a_verified_disk_has_a_partition_for_each() {
     ];
     let mut arguments = flags.to_vec();
     arguments.extend(["--root-hash", text(&hash)]);
-    build(&source, &image, &arguments);
+    let made = build(&source, &image, &arguments);
+    check_parameters(&image, &made["verity"]);
     assert_eq!(fs::metadata(&image).unwrap().len(), 48 << 20);
     uext4_ok(&["check", text(&image)]);
     if has_tool("sfdisk") && has_tool("veritysetup") {

@@ -157,7 +157,7 @@ impl<'a> Collector<'a> {
             let mut at = range.start;
             while at < range.end {
                 let first = self.room(range.end - at)?;
-                let bytes = self.piece.from_mut(first);
+                let bytes = self.piece.tail_mut(first);
                 read_into(content, at, bytes)?;
                 let read = self.piece.len() - first;
                 let end = self.pick(first, at, units, &mut pieces);
@@ -202,7 +202,7 @@ impl<'a> Collector<'a> {
         let mut done = 0;
         while done < len {
             let first = self.room(len - done)?;
-            let bytes = self.piece.from_mut(first);
+            let bytes = self.piece.tail_mut(first);
             read_into(content, offset + done, bytes)?;
             done += bytes.len() as u64;
             self.wanted.add(first..self.piece.len());
@@ -254,7 +254,7 @@ impl Append for Collector<'_> {
         let mut left = len;
         while left > 0 {
             let first = self.room(left)?;
-            let bytes = self.piece.from_mut(first);
+            let bytes = self.piece.tail_mut(first);
             bytes.fill(0);
             left -= bytes.len() as u64;
             self.wanted.add(first..self.piece.len());

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{Cursor, Write};
-use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -23,17 +22,19 @@ use crate::fixture::{pattern, run, set_time};
 const BLOCK: usize = 4096;
 
 /// Bytes without a block of zeroes, but for these ranges.
-fn with_zeroes(len: usize, zeroes: &[Range<usize>]) -> Vec<u8> {
+fn with_zeroes(len: usize, zeroes: &[(usize, usize)]) -> Vec<u8> {
     let mut bytes = pattern(len);
     bytes.iter_mut().step_by(64).for_each(|byte| *byte |= 1);
-    zeroes.iter().for_each(|range| bytes[range.clone()].fill(0));
+    for &(from, to) in zeroes {
+        bytes[from..to].fill(0);
+    }
     bytes
 }
 
 /// Files with zeroes in every place.
 fn files() -> BTreeMap<&'static str, Vec<u8>> {
     let alternating: Vec<_> = (0..600)
-        .map(|i| (2 * i * BLOCK)..(2 * i + 1) * BLOCK)
+        .map(|i| (2 * i * BLOCK, (2 * i + 1) * BLOCK))
         .collect();
     let mut nearly = vec![0; 40 * BLOCK];
     nearly
@@ -45,20 +46,23 @@ fn files() -> BTreeMap<&'static str, Vec<u8>> {
         ("all", vec![0; (1 << 20) + 5]),
         ("all-blocks", vec![0; 9 * BLOCK]),
         ("alternating", with_zeroes(1200 * BLOCK, &alternating)),
-        ("begin", with_zeroes(10 * BLOCK + 7, &[0..8 * BLOCK])),
-        ("end", with_zeroes(60_000, &[5000..60_000])),
+        ("begin", with_zeroes(10 * BLOCK + 7, &[(0, 8 * BLOCK)])),
+        ("end", with_zeroes(60_000, &[(5000, 60_000)])),
         (
             "large",
-            with_zeroes(5 << 20, &[1_000_000..1_200_000, 2_097_152..4_000_001]),
+            with_zeroes(5 << 20, &[(1_000_000, 1_200_000), (2_097_152, 4_000_001)]),
         ),
-        ("middle", with_zeroes(30 * BLOCK, &[3 * BLOCK..13 * BLOCK])),
+        (
+            "middle",
+            with_zeroes(30 * BLOCK, &[(3 * BLOCK, 13 * BLOCK)]),
+        ),
         ("nearly", nearly),
         ("none", with_zeroes(70_001, &[])),
         ("short", vec![0; 100]),
-        ("unaligned", with_zeroes(20_000, &[2000..9000])),
+        ("unaligned", with_zeroes(20_000, &[(2000, 9000)])),
         (
             "z-holes",
-            with_zeroes(300 * BLOCK, &[BLOCK + 512..200 * BLOCK - 512]),
+            with_zeroes(300 * BLOCK, &[(BLOCK + 512, 200 * BLOCK - 512)]),
         ),
     ])
 }

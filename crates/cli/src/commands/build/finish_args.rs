@@ -7,13 +7,15 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use uext4_image::finish::{FinishOptions, GptOptions, Salt};
+use uext4_image::finish::{FinishOptions, GptOptions, HashTree, Salt};
 use uext4_image::gpt::PartitionType;
-use uext4_image::verity::RootHash;
+use uext4_image::verity::{BLOCK, HASH_ALGORITHM, RootHash};
 use uext4_image::{Error, Output};
 use uext4_mkfs::parse_features;
 
 use crate::failure::{Exit, Failure};
+use crate::json::Json;
+use crate::show::uuid_text;
 
 /// What is put around the file system.
 #[derive(Args, Debug, Default)]
@@ -83,6 +85,23 @@ impl FinishArgs {
             Failure::new(Exit::CouldNot, what)
         })
     }
+}
+
+/// All that `veritysetup open` and a table of the device mapper need, under the names of
+/// `veritysetup dump`.
+pub fn hash_tree(tree: &HashTree, json: &mut Json) {
+    json.key("verity").open_object();
+    json.key("root_hash").string(&tree.root_hash.to_string());
+    json.key("salt").string(&tree.salt);
+    json.key("uuid").string(&uuid_text(&tree.uuid));
+    json.key("hash_type").number(1);
+    json.key("hash_algorithm").string(HASH_ALGORITHM);
+    json.key("data_blocks").number(tree.data_blocks);
+    json.key("data_block_size").number(BLOCK);
+    json.key("hash_block_size").number(BLOCK);
+    json.key("data_offset").number(tree.data_offset);
+    json.key("hash_offset").number(tree.hash_offset);
+    json.close_object();
 }
 
 /// Hexadecimal digits, or "none".
