@@ -88,6 +88,7 @@ impl Begun {
         let draft = output.begin(0)?;
         let offset = options.mkfs.extended.offset;
         let placer = Placer::new(region, Arc::clone(draft.file()), offset)?;
+        let placer = placer.sharing(draft.directory());
         Ok(Self::Now(draft, placer))
     }
 

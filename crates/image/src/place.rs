@@ -17,10 +17,13 @@
 //! between them.
 
 mod region;
+mod share;
 mod writer;
 
+use std::fs::File;
 use std::io;
 use std::ops::Range;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use uext4::bulk::PlacedRun;
@@ -32,6 +35,7 @@ use crate::error::Error;
 use crate::tree::{DataRange, FileData, Node, Tree};
 pub use region::Region;
 use region::Run;
+use share::{ALIGNMENT, SHARED_MIN, Shared, Sharing};
 use writer::{Part, Writer, ZEROES_MAX};
 
 /// Bytes, and parts, that are written at once.
@@ -52,6 +56,8 @@ pub struct Placer {
     batch: Vec<Part>,
     batch_bytes: u64,
     writer: Writer,
+    /// Whether files may share their blocks with the image; `None` if none can.
+    sharing: Option<Sharing>,
 }
 
 impl Placer {
@@ -71,7 +77,45 @@ impl Placer {
             device,
             offset,
             region,
+            sharing: None,
         })
+    }
+
+    /// The image lies in the directory `dir`, and may share blocks of files there.
+    #[must_use]
+    pub fn sharing(mut self, dir: &Path) -> Self {
+        let is_aligned = |at: u64| at.is_multiple_of(ALIGNMENT);
+        if is_aligned(self.block_len) && is_aligned(self.offset) {
+            // It only saves time and space.
+            self.sharing = Sharing::new(self.device.path(), dir).ok();
+        }
+        self
+    }
+
+    /// As many of the `len` bytes of a file from `from` on as are whole blocks, if the image can
+    /// share them. `path` is how errors call the file.
+    pub fn shareable(
+        &mut self,
+        file: &Arc<File>,
+        from: u64,
+        len: u64,
+        path: impl FnOnce() -> PathBuf,
+    ) -> Option<Shared> {
+        let len = len / self.block_len * self.block_len;
+        let sharing = self.sharing.as_mut()?;
+        match from.is_multiple_of(ALIGNMENT) && len >= SHARED_MIN {
+            true => sharing.part(file, from, len, path),
+            false => None,
+        }
+    }
+
+    /// Appends blocks of a file that are not read here. The position is at the start of a block.
+    ///
+    /// # Errors
+    /// As [`Placer::put`], also for files that have changed.
+    pub fn share(&mut self, part: Shared) -> Result<(), Error> {
+        let len = part.len();
+        self.append(Part::Shared(part), len)
     }
 
     /// Appends bytes. Those past the end of the region are only counted.

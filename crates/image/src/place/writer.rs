@@ -7,6 +7,7 @@ use std::thread::{self, JoinHandle};
 use uext4_blockdev::{BlockDevice, FileDevice, WriteRequest};
 
 use super::region::Region;
+use super::share::Shared;
 use crate::chunks::Slice;
 use crate::error::Error;
 
@@ -25,6 +26,8 @@ pub enum Part {
     Bytes(Slice),
     /// At most [`ZEROES_MAX`].
     Zeroes(usize),
+    /// Bytes of a file, which need not come into memory.
+    Shared(Shared),
 }
 
 impl Part {
@@ -32,6 +35,7 @@ impl Part {
         match self {
             Self::Bytes(slice) => slice,
             Self::Zeroes(len) => ZEROES.get(..*len).unwrap_or(&ZEROES),
+            Self::Shared(_) => &[],
         }
     }
 }
@@ -109,7 +113,18 @@ impl Cursor {
 
     fn write(&mut self, batch: &[Part]) -> Result<(), Error> {
         let mut requests = Vec::with_capacity(batch.len() + 1);
+        let (mut shared, mut end) = (Vec::new(), 0);
         for part in batch {
+            if let Part::Shared(file) = part {
+                let mut skip = 0;
+                while skip < file.len() {
+                    let (at, here) = self.place(file.len() - skip)?;
+                    shared.push((file, skip, here as u64, at));
+                    self.linear += here as u64;
+                    skip += here as u64;
+                    end = at + here as u64;
+                }
+            }
             let mut bytes = part.bytes();
             while !bytes.is_empty() {
                 let (at, here) = self.place(bytes.len() as u64)?;
@@ -117,16 +132,16 @@ impl Cursor {
                 requests.push(WriteRequest { offset: at, buf });
                 self.linear += here as u64;
                 bytes = rest;
+                end = at + here as u64;
             }
         }
-        if let Some(last) = requests.last() {
-            let end = last.offset + last.buf.len() as u64;
-            if end > self.device.len() {
-                let step = (end / 4).clamp(GROWTH_MIN, GROWTH_MAX);
-                self.device.set_len(end.next_multiple_of(step))?;
-            }
+        if end > self.device.len() {
+            let step = (end / 4).clamp(GROWTH_MIN, GROWTH_MAX);
+            self.device.set_len(end.next_multiple_of(step))?;
         }
-        Ok(self.device.write_many(&requests)?)
+        self.device.write_many(&requests)?;
+        let mut shared = shared.into_iter();
+        shared.try_for_each(|(file, skip, len, at)| file.put(skip, len, at))
     }
 
     /// Where the next byte goes, and how many of the `len` bytes go there in a row.

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::{FileType, OFlags};
 use uext4::{Image, Inode};
@@ -42,7 +43,7 @@ enum Handle<'a> {
     /// The archive, or the copies of files without a size.
     Shared(&'a File),
     /// The file itself.
-    Own(File),
+    Own(Arc<File>),
     /// The spool.
     Spool(&'a Spool),
     /// What was placed.
@@ -89,7 +90,7 @@ impl<'a> Contents<'a> {
             (Store::Archive { file, .. }, ..) => Handle::Shared(file),
             (Store::Directory { copies, .. }, ..) => match copies.of(tree.node_id(entry)) {
                 Some(file) => Handle::Shared(file),
-                None => Handle::Own(self.open_file(tree.origin(entry), node)?),
+                None => Handle::Own(Arc::new(self.open_file(tree.origin(entry), node)?)),
             },
             (Store::Image { image, inos, .. }, ..) => {
                 let ino = inos.get(&tree.node_id(entry)).copied().unwrap_or_default();
@@ -181,6 +182,19 @@ impl<'a> Contents<'a> {
 }
 
 impl Content<'_> {
+    /// The file of a directory that has the contents, at the same offsets; `None` for all else.
+    pub fn file(&self) -> Option<&Arc<File>> {
+        match &self.file {
+            Handle::Own(file) => Some(file),
+            _ => None,
+        }
+    }
+
+    /// How errors call it.
+    pub fn path(&self) -> PathBuf {
+        path_of(self.listing, self.entry)
+    }
+
     /// Fills `buf` from `offset` of the file on; holes are zeroes.
     ///
     /// # Errors

@@ -199,7 +199,7 @@ impl<'a> Collector<'a> {
     }
 
     fn read(&mut self, content: &mut Content<'_>, offset: u64, len: u64) -> Result<(), Error> {
-        let mut done = 0;
+        let mut done = self.share(content, offset, len)?;
         while done < len {
             let first = self.room(len - done)?;
             let bytes = self.piece.tail_mut(first);
@@ -208,6 +208,21 @@ impl<'a> Collector<'a> {
             self.wanted.add(first..self.piece.len());
         }
         Ok(())
+    }
+
+    /// Has the image share blocks of a file; returns how many bytes.
+    fn share(&mut self, content: &Content<'_>, offset: u64, len: u64) -> Result<u64, Error> {
+        match content.file() {
+            Some(file) if self.position().is_multiple_of(self.block_len()) => {
+                let part = self.placer.shareable(file, offset, len, || content.path());
+                let Some(part) = part else { return Ok(0) };
+                let shared = part.len();
+                // What was collected comes first.
+                self.send()?;
+                self.placer.share(part).map(|()| shared)
+            }
+            _ => Ok(0),
+        }
     }
 
     /// Makes room for 1 to `want` bytes at the end of the piece, which the caller sets; returns

@@ -11,6 +11,7 @@ mod oci;
 mod profiles;
 mod random;
 mod shapes;
+mod sharing;
 mod sizes;
 mod sparse;
 mod trees;

@@ -124,10 +124,16 @@ fn build_all(place: &Place, options: &BuildOptions) -> Report {
         report
     };
     for archive in [&raw, &sparse, &plain] {
-        build(&|builder| drop(builder.source(Source::TarFile(archive.clone()))));
-        build(&|builder| drop(builder.archive("gzip", Cursor::new(gzip(archive)))));
+        build(&|builder| {
+            builder.source(Source::TarFile(archive.clone()));
+        });
+        build(&|builder| {
+            builder.archive("gzip", Cursor::new(gzip(archive)));
+        });
     }
-    let report = build(&|builder| drop(builder.source(Source::Directory(place.tree()))));
+    let report = build(&|builder| {
+        builder.source(Source::Directory(place.tree()));
+    });
     let are_equal: Vec<bool> = images.windows(2).map(|pair| pair[0] == pair[1]).collect();
     assert_eq!(are_equal, [true; 6], "{options:?}");
     report
