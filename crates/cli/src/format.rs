@@ -7,8 +7,8 @@ use rustix::process::{getgid, getuid};
 use sha2::{Digest, Sha256};
 use uext4_blockdev::{Clock, SystemClock};
 use uext4_mkfs::{
-    BlockSizeWish, ErrorsBehavior, FsType, Options, PROFILES, Profile, UsageType, parse_extended,
-    parse_features, parse_journal, parse_size, parse_uuid, profile,
+    ALIASES, Alias, BlockSizeWish, ErrorsBehavior, FsType, Options, PROFILES, Profile, UsageType,
+    parse_extended, parse_features, parse_journal, parse_size, parse_uuid, profile,
 };
 use uext4_ondisk::BlockSize;
 use uuid::Builder;
@@ -56,7 +56,7 @@ pub struct FormatArgs {
     /// Features, separated by commas; ^NAME disables one
     #[arg(short = 'O', value_name = "FEATURES")]
     features: Vec<String>,
-    /// What must mount the image, such as linux-4.4 or syslinux; -O wins; see `uext4 help profiles`
+    /// What must mount the image, such as debian-12 or syslinux; -O wins; see `uext4 help profiles`
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
     /// Extended options, separated by commas: root_owner[=UID:GID], hash_seed=UUID, offset=BYTES, …
@@ -304,7 +304,21 @@ pub fn profile_page() -> String {
             why,
             source,
         } = row;
-        text += &format!("\n  {name}: {why}\n    -O {features}\n    {source}\n");
+        let features = match *features {
+            "" => "no feature is cleared".to_owned(),
+            features => format!("-O {features}"),
+        };
+        text += &format!("\n  {name}: {why}\n    {features}\n    {source}\n");
+    }
+    text += "\nOther names of these:\n";
+    for row in ALIASES {
+        let Alias {
+            name,
+            profile,
+            why,
+            source,
+        } = row;
+        text += &format!("\n  {name}: as {profile}; {why}\n    {source}\n");
     }
     text
 }

@@ -58,4 +58,4 @@ pub use options::{BlockSizeWish, ErrorsBehavior, Options};
 pub use profile::UsageType;
 pub use size::{Size, parse_size};
 pub use space::Run;
-pub use target::{PROFILES, Profile, profile};
+pub use target::{ALIASES, Alias, PROFILES, Profile, profile};
