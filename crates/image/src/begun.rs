@@ -156,14 +156,6 @@ impl Listed {
         }
     }
 
-    /// Bytes of the block device; `None` for a file, which gets the size it needs.
-    pub fn device_len(&self) -> Option<u64> {
-        match self {
-            Self::Later(output) => output.device_len(),
-            Self::Now(..) => None,
-        }
-    }
-
     /// Makes the image so many bytes long.
     ///
     /// # Errors

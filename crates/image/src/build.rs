@@ -95,16 +95,14 @@ pub(crate) fn run(
     let counter = timing.begin(Phase::Listing, None);
     let alone = only(&inputs);
     let are_directories: Vec<bool> = inputs.iter().map(is_directory).collect();
-    let holes = begun::holes(options, output.device_len().map(|len| finish.fs_max(len)))?;
+    let device_len = output.device_len().map(|len| finish.fs_max(len));
+    let holes = begun::holes(options, device_len)?;
     let begun = Begun::new(output, options)?;
     let (mut listing, draft) = begun.list(inputs, &options.source, holes, &counter)?;
     counter.report();
-    if let Some(source) = alone {
-        refuse_container_image(&source, &listing.tree)?;
-    }
+    refuse_container_image(alone, &listing.tree)?;
     forget_times(&mut listing.tree, &are_directories, options);
     timing.begin(Phase::Sizing, None);
-    let device_len = draft.device_len().map(|len| finish.fs_max(len));
     let planned = plan_fitting(&mut listing, options, draft, device_len)?;
     let layout = planned.layout;
     let finish = finish_for(layout.superblock.s_uuid)?;
@@ -302,7 +300,10 @@ fn name_source(error: Error, counted: &Counted<'_>, block_len: u64, stores: &[St
 }
 
 /// What a registry or a container engine stores is not the tree of files that its containers see.
-fn refuse_container_image(source: &Source, tree: &Tree) -> Result<(), Error> {
+fn refuse_container_image(alone: Option<Source>, tree: &Tree) -> Result<(), Error> {
+    let Some(source) = alone else {
+        return Ok(());
+    };
     let has = |name: &[u8]| tree.child(EntryId::ROOT, name).is_some();
     let has_layers = || {
         let mut entries = tree.children(EntryId::ROOT);
@@ -316,7 +317,7 @@ fn refuse_container_image(source: &Source, tree: &Tree) -> Result<(), Error> {
         return Ok(());
     };
     let path = match source {
-        Source::Directory(path) | Source::TarFile(path) => path.clone(),
+        Source::Directory(path) | Source::TarFile(path) => path,
         _ => PathBuf::from("-"),
     };
     Err(Error::ContainerImage { path, what })
