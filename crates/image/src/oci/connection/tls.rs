@@ -102,7 +102,8 @@ mod tests {
         let connection = Connection::with(trusted, Http::No, image.clone(), None);
         let bytes = connection.manifest(&part, "1", &["*/*"], 100).unwrap();
         assert_eq!(bytes, b"{}");
-        let connection = Connection::open(image, None, false).unwrap();
+        let system = trust(Agent::config_builder(), RootCerts::PlatformVerifier);
+        let connection = Connection::with(system, Http::No, image, None);
         let error = connection.manifest(&part, "1", &["*/*"], 100).unwrap_err();
         let text = error.to_string();
         assert!(text.contains("certificate"), "{text}");
