@@ -67,23 +67,29 @@ semver:
 man:
 	$(CARGO) run --locked --quiet --package uext4-cli -- man target/man
 
+# Images of registries, without TLS: that takes longer to build than all else of it.
+FEATURES = --features uext4-image/registry-http
+
+# Everything has documentation but the command, whose name is that of the engine's library. With the examples,
+# dependencies are of the same features as in tests, and what the lints have checked need not be checked anew.
 test:
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
-	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --locked --workspace --no-deps
-	$(CARGO) test --locked --workspace
+	$(CARGO) clippy --locked --workspace --all-targets $(FEATURES) -- -D warnings
+	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --locked --workspace --no-deps $(FEATURES) \
+		--lib --bin xtask --bin uext4-lab --examples
+	$(CARGO) test --locked --workspace $(FEATURES)
 	$(MAKE) --no-print-directory interleavings
 
 # Not linked as one whole: that takes longer to build than it saves.
 test-long:
 	PROPTEST_CASES=20000 UEXT4_LONG=1 CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
-		$(CARGO) test --locked --workspace --release --no-fail-fast
+		$(CARGO) test --locked --workspace $(FEATURES) --release --no-fail-fast
 	UEXT4_LONG=1 $(MAKE) --no-print-directory interleavings
 
 # Threads in many orders, as a model checker chooses them. Of the whole workspace, so that what the tests have
 # built is of the same features and need not be built anew; those of uext4-writeback are among the tests.
 interleavings:
-	$(CARGO) test --locked --workspace --exclude uext4-writeback --test interleavings \
+	$(CARGO) test --locked --workspace --exclude uext4-writeback --test interleavings $(FEATURES) \
 		--features uext4-jbd2/shuttle,uext4-extent-status/shuttle,uext4-mbcache/shuttle,uext4-lab-interleavings/shuttle,uext4-testkit/shuttle
 
 # One line a gate; fails if any falls short.

@@ -21,17 +21,19 @@
 
 mod archive;
 mod blob;
-#[cfg(feature = "registry")]
+#[cfg(feature = "registry-http")]
 mod connection;
 mod digest;
 mod error;
 mod index;
 mod layout;
+#[cfg(feature = "registry-http")]
+mod login;
 mod manifest;
 mod members;
 mod platform;
 mod reference;
-#[cfg(feature = "registry")]
+#[cfg(feature = "registry-http")]
 mod registry;
 mod store;
 mod verify;
@@ -39,6 +41,7 @@ mod verify;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, Read};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 pub use digest::{Algorithm, Digest, DigestError, Hasher};
@@ -86,6 +89,9 @@ pub struct RegistryOptions {
     pub plain_http: bool,
     /// The user; without one, images that everybody may pull.
     pub login: Option<Login>,
+    /// A file like `~/.docker/config.json`, where the user is looked up if `login` has none. It
+    /// need not exist; users whose passwords a credential helper stores are not found.
+    pub docker_config: Option<PathBuf>,
 }
 
 /// A user of a registry.
@@ -122,9 +128,9 @@ impl ContainerImage {
             Reference::DockerArchive { path, select } => {
                 archive::open(path, select, platform, &image)
             }
-            #[cfg(feature = "registry")]
+            #[cfg(feature = "registry-http")]
             Reference::Registry { name } => registry::open(name, options, &image),
-            #[cfg(not(feature = "registry"))]
+            #[cfg(not(feature = "registry-http"))]
             Reference::Registry { .. } => Err(Fault::Registry {
                 why: "this program was built without support for registries; copy the image \
                       first: skopeo copy docker://NAME oci:DIRECTORY"
@@ -175,11 +181,11 @@ impl Layer {
     }
 
     /// Opens its bytes as stored, from the beginning. May be called by several threads, and
-    /// again. Those of a registry must not be read by a task of an asynchronous runtime.
+    /// again.
     ///
     /// # Errors
     /// [`Fault::Io`]; [`Fault::Size`] if the size is no longer that of [`Layer::size`];
-    /// [`Fault::Registry`].
+    /// [`Fault::Registry`] and [`Fault::Status`].
     pub fn open(&self) -> Result<LayerReader, Error> {
         let part = Part::Layer(self.number);
         let reader = BlobReader::open(&self.place, &part, self.size);

@@ -3,6 +3,7 @@
 mod entries;
 mod finish_args;
 
+use std::env;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
@@ -15,7 +16,7 @@ use uext4_image::{
 
 use entries::EntryArgs;
 use finish_args::{FinishArgs, is_stream};
-use uext4_image::oci::{OpenOptions, Platform};
+use uext4_image::oci::{OpenOptions, Platform, RegistryOptions};
 
 use super::{Output, bytes, output};
 use crate::args::parse_size;
@@ -171,7 +172,10 @@ impl Inputs {
         }
         let options = OpenOptions {
             platform: self.platform,
-            ..OpenOptions::default()
+            registry: RegistryOptions {
+                docker_config: docker_config(),
+                ..RegistryOptions::default()
+            },
         };
         for source in &self.named {
             builder.argument(source, &options)?;
@@ -181,6 +185,14 @@ impl Inputs {
         }
         Ok(())
     }
+}
+
+/// Where `docker login` stores the users of registries.
+fn docker_config() -> Option<PathBuf> {
+    let own = env::var_os("DOCKER_CONFIG").filter(|dir| !dir.is_empty());
+    let own = own.map(PathBuf::from);
+    let dir = own.or_else(|| Some(env::home_dir()?.join(".docker")))?;
+    Some(dir.join("config.json"))
 }
 
 /// How a source is read.

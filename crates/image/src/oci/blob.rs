@@ -25,7 +25,7 @@ pub(super) enum Place {
         at: u64,
     },
     /// In a registry.
-    #[cfg(feature = "registry")]
+    #[cfg(feature = "registry-http")]
     Remote {
         /// The connection to it.
         connection: Arc<super::connection::Connection>,
@@ -65,7 +65,7 @@ impl Stored {
         match &self.place {
             Place::File(path) => path.clone(),
             Place::Range { path, .. } => path.to_path_buf(),
-            #[cfg(feature = "registry")]
+            #[cfg(feature = "registry-http")]
             Place::Remote { digest, .. } => PathBuf::from(digest.to_string()),
         }
     }
@@ -103,7 +103,7 @@ pub(super) struct BlobReader {
 enum Input {
     /// A file, and where the blob begins in it, in bytes.
     File(Arc<File>, u64),
-    #[cfg(feature = "registry")]
+    #[cfg(feature = "registry-http")]
     Remote(super::connection::Download),
 }
 
@@ -111,13 +111,16 @@ impl BlobReader {
     /// Opens a blob of `size` bytes.
     ///
     /// # Errors
-    /// [`Fault::Io`]; [`Fault::Size`] if a file of its own has another size.
+    /// [`Fault::Io`]; [`Fault::Size`] if a file of its own, or the answer of a registry, has
+    /// another size; [`Fault::Registry`] and [`Fault::Status`].
     pub fn open(place: &Place, part: &Part, size: u64) -> Result<Self, Fault> {
         let input = match place {
             Place::File(path) => Input::File(open_file(part, path, size)?, 0),
             Place::Range { file, at, .. } => Input::File(Arc::clone(file), *at),
-            #[cfg(feature = "registry")]
-            Place::Remote { connection, digest } => Input::Remote(connection.download(digest)?),
+            #[cfg(feature = "registry-http")]
+            Place::Remote { connection, digest } => {
+                Input::Remote(connection.download(part, digest, size)?)
+            }
         };
         let part = part.clone();
         let done = 0;
@@ -168,7 +171,7 @@ impl Read for BlobReader {
         let len = match &mut self.input {
             _ if buf.is_empty() => return Ok(0),
             Input::File(file, at) => file.read_at(buf, at.saturating_add(self.done))?,
-            #[cfg(feature = "registry")]
+            #[cfg(feature = "registry-http")]
             Input::Remote(download) => download.read(buf)?,
         };
         if len == 0 {

@@ -33,6 +33,8 @@ pub enum Part {
     Manifest(Digest),
     /// A manifest or an index of a registry, by the tag or digest that it was asked for.
     Remote(String),
+    /// The answer with a token of a registry, by the address that was asked.
+    Token(String),
     /// The configuration of an image.
     Config(String),
     /// The file `manifest.json` of a docker-archive.
@@ -51,6 +53,7 @@ impl fmt::Display for Part {
             Self::NestedIndex(digest) => write!(f, "index {digest}"),
             Self::Manifest(digest) => write!(f, "manifest {digest}"),
             Self::Remote(name) => write!(f, "manifest {name}"),
+            Self::Token(address) => write!(f, "token of {address}"),
             Self::Config(name) => write!(f, "configuration {name}"),
             Self::ArchiveManifest => f.write_str("manifest.json"),
             Self::Layer(number) => write!(f, "layer {number}"),
@@ -221,6 +224,16 @@ pub enum Fault {
     #[error("registry: {why}")]
     Registry {
         /// What went wrong, and what to do.
+        why: String,
+    },
+    /// A registry has answered, but not with what it was asked for.
+    #[error("registry: {address}: status {status}: {why}")]
+    Status {
+        /// The address that was asked, without its query.
+        address: String,
+        /// The status of HTTP, as 404.
+        status: u16,
+        /// The registry's own words, if it has sent any, and what to do.
         why: String,
     },
 }

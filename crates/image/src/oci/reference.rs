@@ -144,6 +144,14 @@ fn utf8(bytes: &[u8]) -> Result<String, Fault> {
     }
 }
 
+/// Reads what follows `docker://`.
+#[cfg(feature = "registry-http")]
+pub(super) fn of_registry(name: &str) -> Result<oci_spec::distribution::Reference, Fault> {
+    name.parse().map_err(|error| Fault::Reference {
+        why: format!("{error}; give docker://HOST/NAME:TAG"),
+    })
+}
+
 /// A name as Docker shows it: without its own registry, and with the tag that is meant if none is
 /// given.
 pub(super) fn familiar(name: &str) -> String {

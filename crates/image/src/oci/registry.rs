@@ -1,32 +1,21 @@
 //! Images of registries, by the protocol of the OCI distribution specification.
 //!
-//! ```text
-//! caller's thread      thread "registry": one runtime, all requests
-//!   manifests   ─────► request ──► answer ─────► bytes
-//!   read()      ◄───── bounded channel ◄──────── body of a blob, one task for each
-//! ```
-//! The protocol, with its tokens and redirections, is `oci-client`'s. Here documents are read with
-//! the same limits and digests as those of a layout, and layers become readers.
-//!
-//! Limit: `oci-client` reads the body of a manifest or an error whole before its size is known
-//! here; a timeout is what bounds it.
+//! A [`Connection`] makes the requests. Here documents are read with the same limits and digests
+//! as those of a layout, and layers become readers that ask for their blob when they are opened.
 
-mod login;
-
-use std::io::Read;
 use std::sync::Arc;
 
 use oci_spec::image::{Descriptor, ImageIndex};
 
 use super::blob::Place;
-use super::connection::{Connection, unusable};
+use super::connection::Connection;
 use super::digest::Digest;
 use super::error::{Fault, Part};
 use super::index::choose;
 use super::manifest::{self, DocumentKind};
-use super::reference::Select;
+use super::reference::{self, Select};
 use super::store::{DOCUMENT_MAX, Documents, Store};
-use super::{ContainerImage, OpenOptions};
+use super::{ContainerImage, OpenOptions, login};
 
 /// Media types of documents that are accepted.
 const ACCEPTED: &[&str] = &[
@@ -39,33 +28,41 @@ const ACCEPTED: &[&str] = &[
 /// Opens an image of a registry.
 ///
 /// # Errors
-/// [`Fault::Reference`], [`Fault::Registry`], and those of a layout.
+/// [`Fault::Reference`], [`Fault::Registry`], [`Fault::Status`], and those of a layout.
 pub(super) fn open(
     name: &str,
     options: &OpenOptions,
     image: &Arc<str>,
 ) -> Result<ContainerImage, Fault> {
-    let connection = Arc::new(Connection::open(name, &options.registry)?);
-    let part = Part::Remote(name.to_owned());
-    let bytes = connection.manifest(connection.image.clone(), ACCEPTED)?;
-    let size = bytes.len() as u64;
-    if size > DOCUMENT_MAX {
-        let limit = DOCUMENT_MAX;
-        return Err(Fault::TooLarge { part, size, limit });
-    }
-    let digest = match connection.image.digest() {
-        Some(digest) => digest.parse()?,
-        None => Digest::sha256_of(&bytes),
+    let reference = reference::of_registry(name)?;
+    let asked = match reference.digest() {
+        Some(digest) => Some(digest.parse::<Digest>()?),
+        None => None,
     };
-    // The same choice as in a layout with this document in its index.
+    let registry = &options.registry;
+    let login = match (&registry.login, &registry.docker_config) {
+        (None, Some(path)) => login::read(path, &reference)?,
+        (login, _) => login.clone(),
+    };
+    let connection = Connection::open(reference, login, registry.plain_http)?;
+    let part = Part::Remote(name.to_owned());
+    let bytes = match (&asked, connection.image.tag()) {
+        (Some(digest), _) => manifest_of(&connection, &part, &digest.to_string())?,
+        (None, tag) => manifest_of(&connection, &part, tag.unwrap_or("latest"))?,
+    };
+    let size = bytes.len() as u64;
+    let digest = asked.unwrap_or_else(|| Digest::sha256_of(&bytes));
+    // The same choice as in a layout with this document in its index, which compares the digest.
     let media_type = DocumentKind::media_type_of(&part, &bytes)?;
     let remote = Remote {
-        connection,
+        connection: Arc::new(connection),
         first: (digest.clone(), bytes),
     };
     let mut index = ImageIndex::default();
     let listed = digest.to_string().parse::<oci_spec::image::Digest>();
-    let listed = listed.map_err(|error| unusable(&error))?;
+    let listed = listed.map_err(|error| Fault::Registry {
+        why: error.to_string(),
+    })?;
     index.set_manifests(vec![Descriptor::new(
         media_type.as_str().into(),
         size,
@@ -77,6 +74,10 @@ pub(super) fn open(
     let mut image = manifest::load(&documents, chosen, image)?;
     image.name = Some(name.to_owned());
     Ok(image)
+}
+
+fn manifest_of(connection: &Connection, part: &Part, name: &str) -> Result<Vec<u8>, Fault> {
+    connection.manifest(part, name, ACCEPTED, DOCUMENT_MAX)
 }
 
 /// The documents and blobs of one repository.
@@ -91,15 +92,10 @@ impl Store for Remote {
         if self.first.0 == *digest {
             return Ok(self.first.1.clone());
         }
-        let Part::Config(_) = part else {
-            let image = self.connection.image.clone_with_digest(digest.to_string());
-            return self.connection.manifest(image, ACCEPTED);
-        };
-        let mut bytes = Vec::new();
-        let download = self.connection.download(digest)?;
-        let read = download.take(DOCUMENT_MAX + 1).read_to_end(&mut bytes);
-        read.map_err(|error| unusable(&error))?;
-        Ok(bytes)
+        match part {
+            Part::Config(_) => self.connection.document(part, digest, DOCUMENT_MAX),
+            _ => manifest_of(&self.connection, part, &digest.to_string()),
+        }
     }
 
     fn blob(&self, _part: &Part, digest: &Digest, _size: u64) -> Result<Place, Fault> {

@@ -17,7 +17,7 @@ use crate::container::{
 
 mod damage;
 mod mutations;
-#[cfg(feature = "registry")]
+#[cfg(feature = "registry-http")]
 mod registry;
 mod tools;
 

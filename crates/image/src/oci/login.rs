@@ -7,12 +7,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 
-use super::super::Login;
-use super::super::blob::Stored;
-use super::super::connection;
-use super::super::error::{Error, Fault, Part};
-use super::super::reference::Reference;
-use super::super::store::{DOCUMENT_MAX, parse};
+use super::Login;
+use super::blob::Stored;
+use super::error::{Error, Fault, Part};
+use super::reference::{self, Reference};
+use super::store::{DOCUMENT_MAX, parse};
 
 /// The part of the file that is read. Users whose passwords a helper program stores have entries
 /// without `auth`.
@@ -39,13 +38,17 @@ impl Login {
         let Reference::Registry { name } = reference else {
             return Ok(None);
         };
-        read(path, name).map_err(|fault| fault.of(&path.display().to_string()))
+        let login = reference::of_registry(name).and_then(|name| read(path, &name));
+        login.map_err(|fault| fault.of(&path.display().to_string()))
     }
 }
 
-fn read(path: &Path, name: &str) -> Result<Option<Login>, Fault> {
+/// The user that a file has for the registry of a name, as [`Login::from_docker_config`].
+pub(super) fn read(
+    path: &Path,
+    name: &oci_spec::distribution::Reference,
+) -> Result<Option<Login>, Fault> {
     let part = Part::Config("of users".to_owned());
-    let name = connection::parse(name)?;
     let Some(stored) = Stored::in_directory(&part, path.to_path_buf(), "the file")? else {
         return Ok(None);
     };
