@@ -13,6 +13,7 @@ use uext4_ondisk::pack::block_map::{self, BlockMap, Tables};
 use uext4_ondisk::pack::extent_tree::ExtentTree;
 use uext4_ondisk::{BlockSize, Geometry, Ino, Lblk, Pblk};
 
+use super::quota::Share;
 use super::stage::Stage;
 use super::{Creator, FileContent, itable};
 use crate::base::error::{Error, Result};
@@ -186,7 +187,7 @@ impl Creator {
     /// Stores size, map and space of a file in its inode.
     fn store_map(&mut self, ino: Ino, size: u64, mapped: &RawInode) -> Result<()> {
         let geometry = self.sbi.geometry();
-        itable::update(&self.sbi, ino, None, |raw| {
+        let (old, new) = itable::update(&self.sbi, ino, None, |raw| {
             let is_file = FileType::from_mode(raw.i_mode.get()) == Some(FileType::Regular);
             if !is_file || raw.i_size_lo.get() != 0 || raw.i_size_high.get() != 0 {
                 return Err(Error::Invalid(Invalid::NotEmptyFile(ino)));
@@ -194,8 +195,11 @@ impl Creator {
             raw.i_size_lo = (size as u32).into();
             raw.i_size_high = ((size >> 32) as u32).into();
             raw.i_block = mapped.i_block;
-            add_sectors(raw, geometry, sectors(mapped))
+            let old = Share::of(raw, geometry, 0);
+            add_sectors(raw, geometry, sectors(mapped))?;
+            Ok((old, Share::of(raw, geometry, 0)))
         })?;
+        self.usage.change(Some(old), new);
         if size > SMALL_FILE_MAX {
             self.need_large_file();
         }
