@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use uext4::bulk::{FileFootprint, Footprint, InlineSpace, PlacedRun};
+use uext4::bulk::{FileFootprint, Footprint, InlineSpace, OwnerIds, PlacedRun};
 use uext4_mkfs::Layout;
 use uext4_ondisk::features::Incompat;
 use uext4_ondisk::inode::FileType;
@@ -73,8 +73,19 @@ impl<'a> Counted<'a> {
             path: path_buf(b"."),
             source,
         })?;
+        let quotas = match footprint.has_quotas() {
+            true => footprint.quota_files(&owner_ids(self.tree)),
+            false => Ok(FileFootprint::default()),
+        };
+        let quotas = quotas.map_err(|source| Error::Entry {
+            path: path_buf(b"."),
+            source,
+        })?;
         let need = self.count(footprint)?;
+        // The files that mkfs made are laid again.
+        let more = (quotas.data + quotas.tree).saturating_sub(layout.quota_blocks());
         Ok(Need {
+            blocks: need.blocks.saturating_add(more),
             slack: slack(layout),
             ..need
         })
@@ -128,6 +139,25 @@ impl<'a> Counted<'a> {
         }
         Ok(need)
     }
+}
+
+/// Who owns what the image will have.
+fn owner_ids(tree: &Tree) -> OwnerIds {
+    let mut ids = OwnerIds::default();
+    let mut last = None;
+    for entry in tree.entries() {
+        let (uid, gid) = tree.node_of(entry).owner();
+        if last.replace((uid, gid)) != Some((uid, gid)) {
+            ids.users.insert(uid);
+            ids.groups.insert(gid);
+        }
+    }
+    if lost_and_found(tree).is_none() {
+        ids.users.insert(0);
+        ids.groups.insert(0);
+    }
+    ids.projects.insert(0);
+    ids
 }
 
 /// Blocks that extent trees may take beyond what is counted. The count has each file broken once
