@@ -33,7 +33,7 @@ pub struct Layout {
     pub(crate) space: SpaceMap,
     /// Inodes in use.
     pub(crate) inodes: BTreeMap<u32, Vec<u8>>,
-    /// Contents of single blocks, sorted.
+    /// Contents of single blocks, sorted, up to their last byte that is not zero.
     pub(crate) blocks: Vec<(Pblk, Vec<u8>)>,
     /// What has to be zeroed first.
     pub(crate) zeroing: Zeroing,
