@@ -239,7 +239,10 @@ mod tests {
             ids in prop::collection::btree_set(prop_oneof![0u32..2000, any::<u32>()], 0..200),
             other: u32,
         ) {
-            let usage = |id: u32| QuotaUsage { inodes: u64::from(id) + 1, bytes: u64::from(id) << 12 };
+            let usage = |id: u32| QuotaUsage {
+                inodes: u64::from(id) + 1,
+                bytes: u64::from(id) << 12,
+            };
             let used: BTreeMap<_, _> = ids.iter().map(|&id| (id, usage(id))).collect();
             let bytes = pack_quota(QuotaKind::Project, &used).unwrap();
             for (&id, usage) in &used {
@@ -247,7 +250,8 @@ mod tests {
                 prop_assert_eq!(entry.dqb_curinodes.get(), usage.inodes);
                 prop_assert_eq!(entry.dqb_curspace.get(), usage.bytes);
             }
-            prop_assert_eq!(find(&bytes, QuotaKind::Project, other).is_some(), ids.contains(&other));
+            let found = find(&bytes, QuotaKind::Project, other);
+            prop_assert_eq!(found.is_some(), ids.contains(&other));
             let count = bytes.len() / QUOTA_BLOCK_LEN;
             prop_assert_eq!(quota_blocks(ids), count as u64);
         }
