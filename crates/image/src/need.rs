@@ -25,6 +25,8 @@ pub struct Counted<'a> {
     /// The calculator that the directories were counted with, and the blocks of each in the order
     /// of the tree. Of all there is to count they take the longest, and do not depend on size.
     directories: Option<(Footprint, Vec<u32>)>,
+    /// The last count, which holds for every layout that differs in size alone.
+    last: Option<Need>,
     /// What each source takes of the last count, without blocks of attributes that are shared.
     by_source: Vec<Need>,
 }
@@ -37,6 +39,7 @@ impl<'a> Counted<'a> {
             keep_xattrs: true,
             placed: None,
             directories: None,
+            last: None,
             by_source: Vec::new(),
         }
     }
@@ -93,6 +96,11 @@ impl<'a> Counted<'a> {
 
     fn count(&mut self, footprint: Footprint) -> Result<Need, Error> {
         let tree = self.tree;
+        if let (Some((last, _)), Some(need)) = (&self.directories, self.last)
+            && last.has_same_counts(&footprint)
+        {
+            return Ok(need);
+        }
         self.by_source.clear();
         let known = self.directories.take();
         let known = known.filter(|(last, _)| last.has_same_directories(&footprint));
@@ -137,6 +145,7 @@ impl<'a> Counted<'a> {
         if lost_and_found(tree).is_some() {
             need.inodes -= 1;
         }
+        self.last = Some(need);
         Ok(need)
     }
 }

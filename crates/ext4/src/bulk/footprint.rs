@@ -104,6 +104,20 @@ impl Footprint {
             && inline(self) == inline(other)
     }
 
+    /// Whether everything takes the same with `other`, whatever the size of the file system.
+    pub fn has_same_counts(&self, other: &Self) -> bool {
+        let extents = |footprint: &Self| {
+            let incompat = footprint.geometry.features.incompat;
+            incompat.contains(Incompat::EXTENTS)
+        };
+        let (ours, theirs) = (&self.geometry, &other.geometry);
+        self.has_same_directories(other)
+            && ours.block_size == theirs.block_size
+            && ours.blocks_per_group == theirs.blocks_per_group
+            && extents(self) == extents(other)
+            && self.quotas == other.quotas
+    }
+
     /// What an inode of this type with these attributes can hold of its own data. For directories
     /// that mkfs makes it is nothing: the default.
     ///
