@@ -26,6 +26,15 @@ impl<T> Chunked<T> {
         self.len
     }
 
+    /// Bytes that its elements have, or may have without more.
+    #[cfg(test)]
+    pub(super) fn allocated(&self) -> usize {
+        self.chunks
+            .iter()
+            .map(|chunk| chunk.capacity() * size_of::<T>())
+            .sum()
+    }
+
     /// Adds an element.
     pub(super) fn push(&mut self, element: T) {
         self.len += 1;
