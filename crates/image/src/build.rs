@@ -118,7 +118,7 @@ pub(crate) fn run(
     let counter = timing.begin(Phase::Writing, Some(total));
     let first = first_files(&listing.tree, &options.order, &mut listing.warnings);
     let mut creator = open_creator(device)?;
-    let mut filler = Filler {
+    let filler = Filler {
         creator: &mut creator,
         listing: &listing,
         placed: placed.as_ref(),
@@ -134,10 +134,7 @@ pub(crate) fn run(
     };
     filler.run()?;
     counter.report();
-    drop(filler);
-    // Laying out directories takes memory, and needs none of this.
-    let warnings = listing.warnings;
-    drop((listing.tree, listing.stores, listing.spool));
+    let warnings = only_warnings(listing);
     let (summary, root_hash) = complete(creator, &finish, &places, draft, &mut timing)?;
     Ok(Report {
         entries: total.entries - 1,
@@ -150,6 +147,11 @@ pub(crate) fn run(
         warnings,
         elapsed: timing.end(),
     })
+}
+
+/// Frees all else: laying out directories takes memory, and needs none of it.
+fn only_warnings(listing: Listing) -> Warnings {
+    listing.warnings
 }
 
 /// Completes the file system and what is around it, and gives the image its name.
@@ -395,7 +397,7 @@ fn first_files(tree: &Tree, order: &[Vec<u8>], warnings: &mut Warnings) -> Vec<E
 }
 
 impl Filler<'_> {
-    fn run(&mut self) -> Result<(), Error> {
+    fn run(mut self) -> Result<(), Error> {
         let listing = self.listing;
         let mut contents = Contents::new(listing);
         for entry in listing.tree.entries() {

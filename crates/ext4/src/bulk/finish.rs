@@ -13,9 +13,9 @@ use uext4_ondisk::superblock::{SUPERBLOCK_OFFSET, SuperBlock};
 use uext4_ondisk::{GroupNr, Ino, Lblk, Pblk};
 use zerocopy::IntoBytes;
 
-use super::content::{add_sectors, sectors};
 use super::directory::Directory;
 use super::quota::Share;
+use super::sectors::{add_sectors, sectors};
 use super::{Creator, itable, threads};
 use crate::base::edit::Direct;
 use crate::base::error::{Error, Result};

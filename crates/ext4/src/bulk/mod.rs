@@ -27,6 +27,7 @@ mod footprint;
 mod inline;
 mod itable;
 mod quota;
+mod sectors;
 mod space;
 mod stage;
 mod threads;

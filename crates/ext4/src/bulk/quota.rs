@@ -11,7 +11,7 @@ use uext4_ondisk::pack::quota::{QuotaUsage, pack_quota};
 use uext4_ondisk::quota::QuotaKind;
 use uext4_ondisk::{Geometry, Ino};
 
-use super::content::{add_sectors, sectors};
+use super::sectors::{add_sectors, sectors};
 use super::{Attributes, Creator, itable};
 use crate::base::disk::Disk;
 use crate::base::error::{Error, Result};

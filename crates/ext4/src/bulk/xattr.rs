@@ -13,8 +13,8 @@ use uext4_ondisk::xattr::{
 };
 use uext4_ondisk::{GroupNr, Ino, Pblk};
 
-use super::content::add_sectors;
 use super::quota::Share;
+use super::sectors::add_sectors;
 use super::{Attributes, Creator, attributes, itable};
 use crate::alloc::ialloc::Parent;
 use crate::base::edit::Direct;
