@@ -119,14 +119,14 @@ pub(crate) fn run(
     let counter = timing.begin(Phase::Writing, Some(total));
     let first = first_files(&listing.tree, &options.order, &mut listing.warnings);
     let mut creator = open_creator(device)?;
-    let mut filler = Filler {
+    let filler = Filler {
         creator: &mut creator,
         listing: &listing,
         placed: placed.as_ref(),
         counter: &counter,
         time: planned.time,
         keep_xattrs: !options.mkfs.extended.no_copy_xattrs,
-        inos: vec![None; listing.tree.nodes_len()],
+        inos: vec![NOT_MADE; listing.tree.nodes_len()],
         ranges: Vec::new(),
         runs: Vec::new(),
         first,
@@ -135,6 +135,7 @@ pub(crate) fn run(
     };
     filler.run()?;
     counter.report();
+    let warnings = only_warnings(listing);
     let (summary, root_hash) = complete(creator, &finish, &places, draft, &mut timing)?;
     Ok(Report {
         entries: total.entries - 1,
@@ -145,9 +146,14 @@ pub(crate) fn run(
         uuid: layout.superblock.s_uuid,
         root_hash,
         hash_tree: root_hash.and_then(|hash| finish.hash_tree(&places, hash)),
-        warnings: listing.warnings,
+        warnings,
         elapsed: timing.end(),
     })
+}
+
+/// Frees all else: laying out directories takes memory, and needs none of it.
+fn only_warnings(listing: Listing) -> Warnings {
+    listing.warnings
 }
 
 /// Completes the file system and what is around it, and gives the image its name.
@@ -354,6 +360,9 @@ fn at_root(source: uext4::Error) -> Error {
     Error::Entry { path, source }
 }
 
+/// No inode has this number.
+const NOT_MADE: Ino = Ino(0);
+
 /// Carries out the plan.
 struct Filler<'a> {
     creator: &'a mut Creator,
@@ -363,8 +372,8 @@ struct Filler<'a> {
     /// When everything was created.
     time: Timestamp,
     keep_xattrs: bool,
-    /// Inodes of the nodes that have been created.
-    inos: Vec<Option<Ino>>,
+    /// Inodes of the nodes, [`NOT_MADE`] until they are created.
+    inos: Vec<Ino>,
     ranges: Vec<Range<u64>>,
     runs: Vec<PlacedRun>,
     /// Files whose contents come first.
@@ -392,7 +401,7 @@ fn first_files(tree: &Tree, order: &[Vec<u8>], warnings: &mut Warnings) -> Vec<E
 }
 
 impl Filler<'_> {
-    fn run(&mut self) -> Result<(), Error> {
+    fn run(mut self) -> Result<(), Error> {
         let listing = self.listing;
         let mut contents = Contents::new(listing);
         for entry in listing.tree.entries() {
@@ -409,9 +418,8 @@ impl Filler<'_> {
         for entry in files.chain(std::mem::take(&mut self.unwritten)) {
             let node = listing.tree.node_id(entry).index();
             // Taken, so that a file that stands in the order twice is written once.
-            if !std::mem::replace(&mut self.written[node], true)
-                && let Some(ino) = self.inos[node]
-            {
+            let ino = self.inos[node];
+            if !std::mem::replace(&mut self.written[node], true) && ino != NOT_MADE {
                 self.write(entry, ino, &mut contents)?;
                 self.counter.check()?;
             }
@@ -428,9 +436,10 @@ impl Filler<'_> {
             return self.existing(entry, Ino::ROOT).map(|()| None);
         }
         // OK to index: one of each node. A parent stands before what is in it.
-        let parent = self.inos[tree.node_id(tree.parent(entry)).index()].unwrap_or(Ino::ROOT);
+        let parent = self.inos[tree.node_id(tree.parent(entry)).index()];
         let name = tree.name(entry);
-        if let Some(ino) = self.inos[index] {
+        let ino = self.inos[index];
+        if ino != NOT_MADE {
             let linked = self.creator.link(parent, name, ino);
             return linked.map(|()| None).map_err(|e| self.failed(entry, e));
         }
@@ -452,7 +461,7 @@ impl Filler<'_> {
         let kind = new_inode(tree, entry);
         let created = self.creator.create(parent, name, kind, &attributes);
         let ino = created.map_err(|e| self.failed(entry, e))?;
-        self.inos[index] = Some(ino);
+        self.inos[index] = ino;
         let has_contents = node.file_type() == FileType::Regular && node.size() > 0;
         Ok(has_contents.then_some(ino))
     }
@@ -460,7 +469,7 @@ impl Filler<'_> {
     /// Gives its attributes to a directory that mkfs has made.
     fn existing(&mut self, entry: EntryId, ino: Ino) -> Result<(), Error> {
         let attributes = self.attributes(entry);
-        self.inos[self.listing.tree.node_id(entry).index()] = Some(ino);
+        self.inos[self.listing.tree.node_id(entry).index()] = ino;
         let set = self.creator.set_attributes(ino, &attributes);
         set.map_err(|e| self.failed(entry, e))
     }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use uext4::bulk::{FileFootprint, Footprint, InlineSpace, PlacedRun};
+use uext4::bulk::{FileFootprint, Footprint, InlineSpace, OwnerIds, PlacedRun};
 use uext4_mkfs::Layout;
 use uext4_ondisk::features::Incompat;
 use uext4_ondisk::inode::FileType;
@@ -25,6 +25,8 @@ pub struct Counted<'a> {
     /// The calculator that the directories were counted with, and the blocks of each in the order
     /// of the tree. Of all there is to count they take the longest, and do not depend on size.
     directories: Option<(Footprint, Vec<u32>)>,
+    /// The last count, which holds for every layout that differs in size alone.
+    last: Option<Need>,
     /// What each source takes of the last count, without blocks of attributes that are shared.
     by_source: Vec<Need>,
 }
@@ -37,6 +39,7 @@ impl<'a> Counted<'a> {
             keep_xattrs: true,
             placed: None,
             directories: None,
+            last: None,
             by_source: Vec::new(),
         }
     }
@@ -73,8 +76,19 @@ impl<'a> Counted<'a> {
             path: path_buf(b"."),
             source,
         })?;
+        let quotas = match footprint.has_quotas() {
+            true => footprint.quota_files(&owner_ids(self.tree)),
+            false => Ok(FileFootprint::default()),
+        };
+        let quotas = quotas.map_err(|source| Error::Entry {
+            path: path_buf(b"."),
+            source,
+        })?;
         let need = self.count(footprint)?;
+        // The files that mkfs made are laid again.
+        let more = (quotas.data + quotas.tree).saturating_sub(layout.quota_blocks());
         Ok(Need {
+            blocks: need.blocks.saturating_add(more),
             slack: slack(layout),
             ..need
         })
@@ -82,6 +96,11 @@ impl<'a> Counted<'a> {
 
     fn count(&mut self, footprint: Footprint) -> Result<Need, Error> {
         let tree = self.tree;
+        if let (Some((last, _)), Some(need)) = (&self.directories, self.last)
+            && last.has_same_counts(&footprint)
+        {
+            return Ok(need);
+        }
         self.by_source.clear();
         let known = self.directories.take();
         let known = known.filter(|(last, _)| last.has_same_directories(&footprint));
@@ -126,8 +145,28 @@ impl<'a> Counted<'a> {
         if lost_and_found(tree).is_some() {
             need.inodes -= 1;
         }
+        self.last = Some(need);
         Ok(need)
     }
+}
+
+/// Who owns what the image will have.
+fn owner_ids(tree: &Tree) -> OwnerIds {
+    let mut ids = OwnerIds::default();
+    let mut last = None;
+    for entry in tree.entries() {
+        let (uid, gid) = tree.node_of(entry).owner();
+        if last.replace((uid, gid)) != Some((uid, gid)) {
+            ids.users.insert(uid);
+            ids.groups.insert(gid);
+        }
+    }
+    if lost_and_found(tree).is_none() {
+        ids.users.insert(0);
+        ids.groups.insert(0);
+    }
+    ids.projects.insert(0);
+    ids
 }
 
 /// Blocks that extent trees may take beyond what is counted. The count has each file broken once

@@ -26,13 +26,19 @@ pub fn names(path: &[u8]) -> Result<impl Iterator<Item = &[u8]>, Error> {
             why: "a path longer than 65536 bytes",
         });
     }
+    let (mut count, mut climbs, mut is_long) = (0, false, false);
+    for name in parts() {
+        count += 1;
+        climbs |= name == b"..";
+        is_long |= name.len() > NAME_MAX;
+    }
     let why = if path.contains(&0) {
         "a zero byte in the name"
-    } else if parts().any(|name| name == b"..") {
+    } else if climbs {
         "\"..\" in the path"
-    } else if parts().any(|name| name.len() > NAME_MAX) {
+    } else if is_long {
         "a name longer than 255 bytes"
-    } else if parts().count() > DEPTH_MAX {
+    } else if count > DEPTH_MAX {
         "more than 16384 directories inside one another"
     } else {
         return Ok(parts());

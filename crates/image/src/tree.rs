@@ -1,9 +1,10 @@
 //! The plan of an image: every entry with its attributes, and where its contents are to be read.
 //!
-//! Entries are stored in the order they came in and never move: a parent always stands before its
-//! children, so carrying the plan out is one walk over a list. An entry names a node; hard links
-//! are entries that name the same one. Costs about 32 bytes an entry and 88 a node, in addition
-//! to the names; putting one in or finding one is one hash lookup a path component.
+//! Entries are stored in the order they came in and never move, in memory either: a parent always
+//! stands before its children, so carrying the plan out is one walk over a list. An entry names a
+//! node; hard links are entries that name the same one. Costs about 36 bytes an entry and 72 a
+//! node, in addition to the names; putting one in or finding one is one hash lookup a path
+//! component.
 //!
 //! Inserting follows tar's rules: missing directories appear by themselves, a directory that
 //! comes again gets new attributes, anything else that comes again replaces what was there, and a
@@ -14,6 +15,7 @@
 //! it have brought ([`Tree::hide`]), and each file has the number of the store its contents are in.
 //! Entries that were hidden keep their place, and their path, but are in no listing any more.
 
+mod chunked;
 mod insert;
 mod layer;
 mod node;
@@ -24,10 +26,12 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 
 use hashbrown::HashTable;
+use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 use uext4_ondisk::inode::Timestamp;
 
 use crate::xattrs::XattrSets;
 pub use crate::xattrs::{Xattr, XattrSet};
+use chunked::Chunked;
 pub use node::{Attributes, DataRange, FileData, NewNode, Node};
 use node::{Kind, PackedTime};
 
@@ -78,25 +82,39 @@ struct Entry {
     /// The next child of the same parent.
     next: u32,
     name_at: u32,
+    /// Of its parent and name, so that the index grows without looking at names.
+    hash: NameHash,
     name_len: u8,
     /// The source that put it in last, or [`HIDDEN`].
     source: u16,
 }
 
-const _: () = assert!(size_of::<Entry>() <= 20);
+const _: () = assert!(size_of::<Entry>() <= 24);
+
+/// A hash of a parent and a name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct NameHash(u32);
+
+impl NameHash {
+    /// For the index, which looks at the highest and the lowest bits.
+    fn spread(self) -> u64 {
+        u64::from(self.0) << 32 | u64::from(self.0)
+    }
+}
 
 /// The plan. See the head of this file.
 #[derive(Debug)]
 pub struct Tree {
-    entries: Vec<Entry>,
-    nodes: Vec<Node>,
+    entries: Chunked<Entry>,
+    nodes: Chunked<Node>,
     /// Names and targets, end to end.
     names: Vec<u8>,
     ranges: Vec<DataRange>,
     xattrs: XattrSets,
     /// All entries but the root, by parent and name.
     index: HashTable<u32>,
-    hasher: RandomState,
+    /// Random, so that no archive can have names that meet in the index.
+    secrets: RapidSecrets,
     /// Directories made because a path leads through them.
     implied: u32,
     /// What [`Tree::clamp_times`] was last asked for.
@@ -126,17 +144,18 @@ impl Tree {
             node: 0,
             next: NONE,
             name_at: 0,
+            hash: NameHash::default(),
             name_len: 0,
             source: 0,
         };
         Self {
-            entries: vec![entry],
-            nodes: vec![root],
+            entries: Chunked::of(entry),
+            nodes: Chunked::of(root),
             names: Vec::new(),
             ranges: Vec::new(),
             xattrs: XattrSets::default(),
             index: HashTable::new(),
-            hasher: RandomState::new(),
+            secrets: RapidSecrets::seed(RandomState::new().hash_one(())),
             implied: 0,
             time_max: PackedTime(u64::MAX),
             live: 1,
@@ -168,19 +187,28 @@ impl Tree {
 
     /// The entry `name` of the directory `parent`.
     pub fn child(&self, parent: EntryId, name: &[u8]) -> Option<EntryId> {
-        let hash = self.hasher.hash_one((parent.0, name));
+        self.hashed_child(parent, name, self.hash(parent, name))
+    }
+
+    fn hash(&self, parent: EntryId, name: &[u8]) -> NameHash {
+        let parent = u64::from(parent.0).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let hash = rapidhash_v3_seeded(name, &self.secrets) ^ parent;
+        NameHash((hash ^ hash >> 32) as u32)
+    }
+
+    fn hashed_child(&self, parent: EntryId, name: &[u8], hash: NameHash) -> Option<EntryId> {
         let same = |&i: &u32| {
             let e = &self.entries[i as usize];
-            e.parent == parent.0 && name_in(&self.names, e) == name
+            e.hash == hash && e.parent == parent.0 && name_in(&self.names, e) == name
         };
-        self.index.find(hash, same).map(|&i| EntryId(i))
+        self.index.find(hash.spread(), same).map(|&i| EntryId(i))
     }
 
     /// All entries in the order they came in, the root first, parents before children.
     pub fn entries(&self) -> impl Iterator<Item = EntryId> {
         let live = |&(_, entry): &(u32, &Entry)| entry.source != HIDDEN;
         (0..)
-            .zip(&self.entries)
+            .zip(self.entries.iter())
             .filter(live)
             .map(|(i, _)| EntryId(i))
     }
@@ -340,7 +368,7 @@ impl Tree {
     /// Makes no time later than `time`.
     pub fn clamp_times(&mut self, time: Timestamp) {
         self.time_max = PackedTime::new(time);
-        for node in &mut self.nodes {
+        for node in self.nodes.iter_mut() {
             node.times = node.times.map(|t| t.min(self.time_max));
         }
     }

@@ -41,7 +41,8 @@ pub fn format(layout: &Layout, device: &dyn BlockDevice) -> Result<(), Error> {
     write_bitmaps(layout, &mut batch)?;
     write_inodes(layout, &mut batch)?;
     for (block, bytes) in &layout.blocks {
-        batch.put(offset(layout, *block), bytes)?;
+        let zeroes = layout.geometry.block_size.len() - bytes.len();
+        batch.put_padded(offset(layout, *block), bytes, zeroes)?;
     }
     write_descriptors(layout, &mut batch)?;
     batch.write()?;
@@ -70,13 +71,20 @@ impl<'d> Batch<'d> {
     }
 
     fn put(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
-        if self.bytes.len() + bytes.len() > BATCH_LEN {
+        self.put_padded(offset, bytes, 0)
+    }
+
+    /// As [`Batch::put`], with so many zeroes after the bytes.
+    fn put_padded(&mut self, offset: u64, bytes: &[u8], zeroes: usize) -> Result<(), Error> {
+        let new = bytes.len() + zeroes;
+        if self.bytes.len() + new > BATCH_LEN {
             self.write()?;
         }
         self.bytes.extend_from_slice(bytes);
+        self.bytes.resize(self.bytes.len() + zeroes, 0);
         match self.pieces.last_mut() {
-            Some((at, len)) if *at + *len as u64 == offset => *len += bytes.len(),
-            _ => self.pieces.push((offset, bytes.len())),
+            Some((at, len)) if *at + *len as u64 == offset => *len += new,
+            _ => self.pieces.push((offset, new)),
         }
         Ok(())
     }

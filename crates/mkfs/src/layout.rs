@@ -6,8 +6,10 @@ use uext4_ondisk::features::{Compat, Features, Incompat, RoCompat};
 use uext4_ondisk::group_desc::{
     BG_BLOCK_UNINIT, BG_INODE_UNINIT, BG_INODE_ZEROED, DescChecksum, GroupDesc, bitmap_checksum,
 };
+use uext4_ondisk::inode::RawInode;
 use uext4_ondisk::superblock::SuperBlock;
-use uext4_ondisk::{Geometry, GroupNr, Pblk};
+use uext4_ondisk::{Geometry, GroupNr, Ino, Pblk};
+use zerocopy::little_endian::U32;
 
 use crate::bitmaps::{block_bitmap, inode_bitmap};
 use crate::options::Options;
@@ -31,7 +33,7 @@ pub struct Layout {
     pub(crate) space: SpaceMap,
     /// Inodes in use.
     pub(crate) inodes: BTreeMap<u32, Vec<u8>>,
-    /// Contents of single blocks, sorted.
+    /// Contents of single blocks, sorted, up to their last byte that is not zero.
     pub(crate) blocks: Vec<(Pblk, Vec<u8>)>,
     /// What has to be zeroed first.
     pub(crate) zeroing: Zeroing,
@@ -64,6 +66,23 @@ impl Layout {
     /// Free inodes after formatting.
     pub fn free_inodes(&self) -> u32 {
         self.superblock.s_free_inodes_count.get()
+    }
+
+    /// Blocks of the quota files, their maps included.
+    pub fn quota_blocks(&self) -> u64 {
+        let superblock = &self.superblock;
+        let files = [
+            superblock.s_usr_quota_inum,
+            superblock.s_grp_quota_inum,
+            superblock.s_prj_quota_inum,
+        ];
+        let sectors = |ino: &U32| {
+            let bytes = self.inodes.get(&ino.get())?;
+            let raw = RawInode::parse(bytes, Ino(ino.get())).ok()?;
+            Some(u64::from(raw.i_blocks_lo.get()))
+        };
+        let sectors: u64 = files.iter().filter_map(sectors).sum();
+        sectors >> (self.geometry.block_size.log2() - 9)
     }
 
     /// Runs of blocks in use, ascending.

@@ -33,7 +33,7 @@ pub(crate) struct Plan {
     pub space: SpaceMap,
     /// Inodes in use and their bytes.
     pub inodes: BTreeMap<u32, Vec<u8>>,
-    /// Contents of single blocks.
+    /// Contents of single blocks, up to their last byte that is not zero.
     pub blocks: Vec<(Pblk, Vec<u8>)>,
     /// Blocks of the journal, in the order of the log.
     pub journal: Vec<Run>,
@@ -202,8 +202,15 @@ impl Plan {
         }
     }
 
-    /// Records what a block will hold.
-    pub fn put(&mut self, block: u64, bytes: Vec<u8>) {
+    /// Records what a block will hold. Of a thousand tables for growing, all but some bytes are
+    /// zero: only those bytes stay in memory.
+    pub fn put(&mut self, block: u64, mut bytes: Vec<u8>) {
+        let len = bytes
+            .iter()
+            .rposition(|&byte| byte != 0)
+            .map_or(0, |last| last + 1);
+        bytes.truncate(len);
+        bytes.shrink_to_fit();
         self.blocks.push((Pblk(block), bytes));
     }
 

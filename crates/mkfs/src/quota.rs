@@ -1,23 +1,14 @@
 //! Hidden quota files: who owns what of the empty file system.
 //!
-//! A file is a radix tree over the bytes of the id, most significant first, in blocks of 1 KiB:
-//!
-//! ```text
-//! 0 header │ 1 root │ 2, 3, 4 tree of id 0 │ 5 leaf with all entries │ 6 … tree of other ids
-//! ```
-//! Blocks of the file are taken in the order in which the tree is written: the root comes after the
-//! path of the first id.
+//! Blocks of the file are taken in the order in which its tree is written (see
+//! [`uext4_ondisk::pack::quota`]): the root comes after the path of the first id.
 
 use std::collections::BTreeMap;
 
 use uext4_ondisk::Ino;
 use uext4_ondisk::inode::{InodeFlags, S_IFREG};
-use uext4_ondisk::quota::{
-    QUOTA_BLOCK_LEN, QUOTA_TREE_DEPTH, QUOTA_TREE_ROOT, QUOTA_VERSION_R1, QuotaHeader, QuotaKind,
-    QuotaLeafHeader, RawQuotaEntry,
-};
-use zerocopy::little_endian::U32;
-use zerocopy::{FromZeros, IntoBytes};
+use uext4_ondisk::pack::quota::{QuotaUsage, pack_quota};
+use uext4_ondisk::quota::{QUOTA_BLOCK_LEN, QuotaKind};
 
 use crate::Error;
 use crate::extended::QuotaTypes;
@@ -26,11 +17,6 @@ use crate::file_map::extents::extents_of;
 use crate::file_map::indirect::blocks_of;
 use crate::options::Options;
 use crate::plan::{InodeSpec, Plan};
-
-/// Seconds of grace beyond a soft limit: a week.
-const GRACE: u32 = 7 * 24 * 60 * 60;
-/// The leaf with the entries.
-const LEAF: usize = 5;
 
 /// Makes the files that `-E quotatype` names, else those of users and groups, and of projects where
 /// the file system has them.
@@ -58,86 +44,26 @@ pub(crate) fn create(plan: &mut Plan, options: &Options) -> Result<(), Error> {
     Ok(())
 }
 
-/// Inodes and bytes of each id.
-fn use_by_id(plan: &Plan, kind: QuotaKind) -> BTreeMap<u32, (u64, u64)> {
-    let mut used = BTreeMap::new();
+/// What each id has.
+fn use_by_id(plan: &Plan, kind: QuotaKind) -> BTreeMap<u32, QuotaUsage> {
+    let mut used: BTreeMap<u32, QuotaUsage> = BTreeMap::new();
     for usage in &plan.usage {
         let id = match kind {
             QuotaKind::User => usage.owner.0,
             QuotaKind::Group => usage.owner.1,
             QuotaKind::Project => 0,
         };
-        let (inodes, bytes) = used.entry(id).or_insert((0, 0));
-        *inodes += 1;
-        *bytes += usage.bytes;
+        let used = used.entry(id).or_default();
+        used.inodes += 1;
+        used.bytes += usage.bytes;
     }
     used
 }
 
-/// The file's bytes.
-fn contents(kind: QuotaKind, used: &BTreeMap<u32, (u64, u64)>) -> Vec<u8> {
-    let mut tree: Vec<Vec<U32>> = vec![vec![U32::ZERO; QUOTA_BLOCK_LEN / 4]; LEAF + 1];
-    for &id in used.keys() {
-        add_path(&mut tree, id);
-    }
-    let blocks = tree.len();
-    let mut bytes: Vec<u8> = tree.concat().as_bytes().to_vec();
-    let header = QuotaHeader {
-        dqh_magic: kind.magic().into(),
-        dqh_version: QUOTA_VERSION_R1.into(),
-        dqi_bgrace: GRACE.into(),
-        dqi_igrace: GRACE.into(),
-        dqi_flags: 0.into(),
-        dqi_blocks: (blocks as u32).into(),
-        dqi_free_blk: 0.into(),
-        dqi_free_entry: (LEAF as u32).into(),
-    };
-    put(&mut bytes, 0, header.as_bytes());
-    let mut leaf = QuotaLeafHeader::new_zeroed();
-    leaf.dqdh_entries = (used.len() as u16).into();
-    let mut at = LEAF * QUOTA_BLOCK_LEN;
-    at = put(&mut bytes, at, leaf.as_bytes());
-    for (&id, &(inodes, space)) in used {
-        let mut entry = RawQuotaEntry::new_zeroed();
-        entry.dqb_id = id.into();
-        entry.dqb_curinodes = inodes.into();
-        entry.dqb_curspace = space.into();
-        at = put(&mut bytes, at, entry.as_bytes());
-    }
-    bytes
-}
-
-fn put(bytes: &mut [u8], at: usize, what: &[u8]) -> usize {
-    let end = at + what.len();
-    bytes[at..end].copy_from_slice(what);
-    end
-}
-
-/// Leads from the root to the leaf, through new blocks where there are none yet: the first path
-/// takes those before the leaf.
-fn add_path(tree: &mut Vec<Vec<U32>>, id: u32) {
-    let root = QUOTA_TREE_ROOT as usize;
-    let first = tree[root].iter().all(|slot| slot.get() == 0);
-    let mut block = root;
-    for level in 1..=QUOTA_TREE_DEPTH {
-        let slot = (id >> (8 * (QUOTA_TREE_DEPTH - level)) & 0xFF) as usize;
-        let next = if level == QUOTA_TREE_DEPTH {
-            LEAF
-        } else if tree[block][slot].get() != 0 {
-            tree[block][slot].get() as usize
-        } else if first {
-            block + 1
-        } else {
-            tree.push(vec![U32::ZERO; QUOTA_BLOCK_LEN / 4]);
-            tree.len() - 1
-        };
-        tree[block][slot] = (next as u32).into();
-        block = next;
-    }
-}
-
 fn create_file(plan: &mut Plan, ino: Ino, kind: QuotaKind) -> Result<(), Error> {
-    let bytes = contents(kind, &use_by_id(plan, kind));
+    let bytes = pack_quota(kind, &use_by_id(plan, kind));
+    // OK to default: the few owners of an empty file system have a few blocks.
+    let bytes = bytes.unwrap_or_default();
     let per_block = plan.block_len() / QUOTA_BLOCK_LEN;
     let count = bytes.len().div_ceil(plan.block_len());
     let written = [0, 2, 3, 4, 5, 1]

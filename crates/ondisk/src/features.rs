@@ -222,7 +222,7 @@ pub static FEATURES: &[Feature] = features! {
     RoCompat DIR_NLINK       "dir_nlink"         Y Y Y "";
     RoCompat EXTRA_ISIZE     "extra_isize"       Y Y Y "";
     RoCompat HAS_SNAPSHOT    "snapshot"          Y N N "snapshots were never merged";
-    RoCompat QUOTA           "quota"             Y Y Y "counted, journaled, enforced; not by build";
+    RoCompat QUOTA           "quota"             Y Y Y "counted, journaled, enforced, built";
     RoCompat BIGALLOC        "bigalloc"          Y N Y "";
     RoCompat METADATA_CSUM   "metadata_csum"     Y Y Y "";
     RoCompat REPLICA         "replica"           Y N N "never used";

@@ -26,10 +26,10 @@ pub struct CreatorOptions {
 }
 
 impl Default for CreatorOptions {
-    /// 48 MiB of metadata, 1 MiB of data: it stays in a core's cache between reading and writing.
+    /// 16 MiB of metadata, 1 MiB of data: it stays in a core's cache between reading and writing.
     fn default() -> Self {
         Self {
-            memory_max: 48 << 20,
+            memory_max: 16 << 20,
             buffer_len: 1 << 20,
             threads: threads::available(),
         }

@@ -11,8 +11,10 @@ use uext4_ondisk::indirect::Reach;
 use uext4_ondisk::inode::{FileType, I_BLOCK_LEN, InodeFlags, RawInode};
 use uext4_ondisk::pack::block_map::{self, BlockMap, Tables};
 use uext4_ondisk::pack::extent_tree::ExtentTree;
-use uext4_ondisk::{BlockSize, Geometry, Ino, Lblk, Pblk};
+use uext4_ondisk::{BlockSize, Ino, Lblk, Pblk};
 
+use super::quota::Share;
+use super::sectors::{add_sectors, sectors};
 use super::stage::Stage;
 use super::{Creator, FileContent, itable};
 use crate::base::error::{Error, Result};
@@ -22,8 +24,6 @@ use crate::map::file_blocks::size_countable;
 
 /// Largest size that does not need `large_file`.
 const SMALL_FILE_MAX: u64 = (1 << 31) - 1;
-/// Maximum number of 512-byte units that `i_blocks` can count with `huge_file`.
-const SECTORS_MAX: u64 = (1 << 48) - 1;
 
 /// Blocks of a file that hold its data already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,7 +186,7 @@ impl Creator {
     /// Stores size, map and space of a file in its inode.
     fn store_map(&mut self, ino: Ino, size: u64, mapped: &RawInode) -> Result<()> {
         let geometry = self.sbi.geometry();
-        itable::update(&self.sbi, ino, None, |raw| {
+        let (old, new) = itable::update(&self.sbi, ino, None, |raw| {
             let is_file = FileType::from_mode(raw.i_mode.get()) == Some(FileType::Regular);
             if !is_file || raw.i_size_lo.get() != 0 || raw.i_size_high.get() != 0 {
                 return Err(Error::Invalid(Invalid::NotEmptyFile(ino)));
@@ -194,8 +194,11 @@ impl Creator {
             raw.i_size_lo = (size as u32).into();
             raw.i_size_high = ((size >> 32) as u32).into();
             raw.i_block = mapped.i_block;
-            add_sectors(raw, geometry, sectors(mapped))
+            let old = Share::of(raw, geometry, 0);
+            add_sectors(raw, geometry, sectors(mapped))?;
+            Ok((old, Share::of(raw, geometry, 0)))
         })?;
+        self.usage.change(Some(old), new);
         if size > SMALL_FILE_MAX {
             self.need_large_file();
         }
@@ -420,21 +423,4 @@ fn copy(
 
 fn clip(len: u64, max: usize) -> usize {
     usize::try_from(len).map_or(max, |len| len.min(max))
-}
-
-/// Space of an inode without `HUGE_FILE`, in 512-byte units.
-pub(super) fn sectors(raw: &RawInode) -> u64 {
-    u64::from(raw.i_blocks_high.get()) << 32 | u64::from(raw.i_blocks_lo.get())
-}
-
-/// Adds 512-byte units to the space of an inode, in the form that the file system uses.
-pub(super) fn add_sectors(raw: &mut RawInode, geometry: &Geometry, more: u64) -> Result<()> {
-    let huge = geometry.features.ro_compat.contains(RoCompat::HUGE_FILE);
-    // The largest possible file needs slightly more than 2^39 units: no need to count in blocks.
-    let max = if huge { SECTORS_MAX } else { u32::MAX.into() };
-    let total = sectors(raw).checked_add(more).filter(|&total| total <= max);
-    let total = total.ok_or(Error::FileTooBig)?;
-    raw.i_blocks_lo = (total as u32).into();
-    raw.i_blocks_high = ((total >> 32) as u16).into();
-    Ok(())
 }

@@ -13,8 +13,9 @@ use uext4_ondisk::superblock::{SUPERBLOCK_OFFSET, SuperBlock};
 use uext4_ondisk::{GroupNr, Ino, Lblk, Pblk};
 use zerocopy::IntoBytes;
 
-use super::content::{add_sectors, sectors};
 use super::directory::Directory;
+use super::quota::Share;
+use super::sectors::{add_sectors, sectors};
 use super::{Creator, itable, threads};
 use crate::base::edit::Direct;
 use crate::base::error::{Error, Result};
@@ -99,6 +100,7 @@ impl Creator {
             let result = self.write_directories(batch);
             self.end(result)?;
         }
+        self.write_quota_files()?;
         self.groups.store(&self.sbi, &Direct(&self.sbi))?;
         self.sbi.cache().write_dirty()?;
         self.write_superblocks()
@@ -243,7 +245,8 @@ impl Creator {
             .iter()
             .map(|run| u64::from(run.len))
             .sum();
-        itable::update(&self.sbi, directory.ino, None, |raw| {
+        let (old, new) = itable::update(&self.sbi, directory.ino, None, |raw| {
+            let before = Share::of(raw, geometry, 0);
             let mut flags = InodeFlags::from_bits_retain(raw.i_flags.get());
             flags.set(InodeFlags::INDEX, plan.is_indexed());
             raw.i_flags = (flags.bits() | mapped.i_flags.get()).into();
@@ -255,8 +258,11 @@ impl Creator {
             let rest = sectors(raw).saturating_sub(old * per_block);
             raw.i_blocks_lo = mapped.i_blocks_lo;
             raw.i_blocks_high = mapped.i_blocks_high;
-            add_sectors(raw, geometry, rest)
-        })
+            add_sectors(raw, geometry, rest)?;
+            Ok((before, Share::of(raw, geometry, 0)))
+        })?;
+        self.usage.change(Some(old), new);
+        Ok(())
     }
 
     /// Loads an existing directory with its entries.
@@ -294,7 +300,7 @@ impl Creator {
     }
 
     /// The runs of a small directory, whose blocks are all in the map in the inode.
-    fn blocks_of(&self, inode: &Inode) -> Result<Vec<Run>> {
+    pub(super) fn blocks_of(&self, inode: &Inode) -> Result<Vec<Run>> {
         let block_size = self.sbi.geometry().block_size;
         let count = block_size.blocks_for(inode.size) as u32;
         let (mut runs, mut lblk) = (Vec::new(), 0);

@@ -1,13 +1,16 @@
 //! Calculates the space that files will need before they exist, with the same packing code.
 
+use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 use std::ops::Range;
 
 use uext4_ondisk::extent::EXT_INIT_MAX_LEN;
-use uext4_ondisk::features::Incompat;
+use uext4_ondisk::features::{Incompat, RoCompat};
 use uext4_ondisk::inode::{FileType, I_BLOCK_LEN};
 use uext4_ondisk::pack::directory::DirShape;
 use uext4_ondisk::pack::extent_tree::ExtentTree;
+use uext4_ondisk::pack::quota::quota_blocks;
+use uext4_ondisk::quota::QUOTA_BLOCK_LEN;
 use uext4_ondisk::superblock::SuperBlock;
 use uext4_ondisk::xattr::{
     XATTR_BLOCK_HEADER_LEN, XattrEntry, XattrValue, ea_inode_hash, entries_len, pack_block,
@@ -31,7 +34,20 @@ pub struct Footprint {
     geometry: Geometry,
     dir_shape: DirShape,
     xattr_shape: XattrShape,
+    /// Whether there are quota files of users, groups and projects.
+    quotas: [bool; 3],
     threads: NonZeroUsize,
+}
+
+/// The owners of all inodes of a file system, each once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OwnerIds {
+    /// Users.
+    pub users: BTreeSet<u32>,
+    /// Groups.
+    pub groups: BTreeSet<u32>,
+    /// Projects.
+    pub projects: BTreeSet<u32>,
 }
 
 /// The space that a file needs.
@@ -64,7 +80,14 @@ impl Footprint {
     /// Damage of the superblock's geometry.
     pub fn new(superblock: &SuperBlock) -> Result<Self> {
         let geometry = Geometry::new(superblock)?;
+        let is_counted = geometry.features.ro_compat.contains(RoCompat::QUOTA);
+        let files = [
+            superblock.s_usr_quota_inum,
+            superblock.s_grp_quota_inum,
+            superblock.s_prj_quota_inum,
+        ];
         Ok(Self {
+            quotas: files.map(|ino| is_counted && ino.get() != 0),
             dir_shape: DirShape::new(superblock, &geometry),
             xattr_shape: XattrShape::new(&geometry),
             threads: threads::available(),
@@ -79,6 +102,20 @@ impl Footprint {
         self.dir_shape == other.dir_shape
             && self.xattr_shape == other.xattr_shape
             && inline(self) == inline(other)
+    }
+
+    /// Whether everything takes the same with `other`, whatever the size of the file system.
+    pub fn has_same_counts(&self, other: &Self) -> bool {
+        let extents = |footprint: &Self| {
+            let incompat = footprint.geometry.features.incompat;
+            incompat.contains(Incompat::EXTENTS)
+        };
+        let (ours, theirs) = (&self.geometry, &other.geometry);
+        self.has_same_directories(other)
+            && ours.block_size == theirs.block_size
+            && ours.blocks_per_group == theirs.blocks_per_group
+            && extents(self) == extents(other)
+            && self.quotas == other.quotas
     }
 
     /// What an inode of this type with these attributes can hold of its own data. For directories
@@ -170,6 +207,27 @@ impl Footprint {
         let tree = ExtentTree::new(self.geometry.block_size, None);
         let blocks = tree.blocks(runs.iter().map(extents).sum());
         blocks.ok_or(Error::FileTooBig)
+    }
+
+    /// Whether there are quota files.
+    pub fn has_quotas(&self) -> bool {
+        self.quotas.contains(&true)
+    }
+
+    /// Blocks of all quota files with these owners.
+    ///
+    /// # Errors
+    /// [`Error::FileTooBig`].
+    pub fn quota_files(&self, owners: &OwnerIds) -> Result<FileFootprint> {
+        let all = [&owners.users, &owners.groups, &owners.projects];
+        let mut sum = FileFootprint::default();
+        for (ids, _) in all.into_iter().zip(self.quotas).filter(|&(_, has)| has) {
+            let len = quota_blocks(ids.iter().copied()) * QUOTA_BLOCK_LEN as u64;
+            let file = self.file(len, std::slice::from_ref(&(0..len)), InlineSpace::default())?;
+            sum.data += file.data;
+            sum.tree += file.tree;
+        }
+        Ok(sum)
     }
 
     /// Blocks of a symbolic link whose target has this many bytes.

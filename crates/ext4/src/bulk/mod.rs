@@ -9,6 +9,7 @@
 //! write_file ─▶ blocks (mballoc) ─▶ stage ─▶ device           │ finish: directories laid out,
 //!                    └▶ extent tree (cache) ─▶ inode          │ bitmaps summed, metadata written
 //! xattrs ─▶ inode body / shared block / inode of their own    ▼ in one sweep, superblock last
+//! owners ─▶ usage, in memory ─▶ finish: quota files
 //! ```
 //! Nothing is allocated before its length is known: the caller passes file sizes, and directories
 //! are laid out when all their names are known. File data is written through one buffer directly
@@ -25,6 +26,8 @@ mod finish;
 mod footprint;
 mod inline;
 mod itable;
+mod quota;
+mod sectors;
 mod space;
 mod stage;
 mod threads;
@@ -35,7 +38,6 @@ use std::sync::Arc;
 use uext4_blockdev::BlockDevice;
 use uext4_buffer_cache::{BufferCache, Options};
 use uext4_ondisk::extent::empty_extent_root;
-use uext4_ondisk::features::RoCompat;
 use uext4_ondisk::hash::{HashVersion, hash_name};
 use uext4_ondisk::inode::{FileType, I_BLOCK_LEN, InodeFlags, RawInode};
 use uext4_ondisk::pack::directory::DirShape;
@@ -46,7 +48,7 @@ use zerocopy::IntoBytes;
 pub use attributes::{Attributes, CreatorOptions, FileContent, NewInode};
 pub use content::PlacedRun;
 pub use finish::Summary;
-pub use footprint::{FileFootprint, Footprint, XattrFootprint};
+pub use footprint::{FileFootprint, Footprint, OwnerIds, XattrFootprint};
 pub use inline::InlineSpace;
 
 use crate::alloc::groups::Groups;
@@ -61,6 +63,7 @@ use crate::journal::sbi::Sbi;
 use crate::xattr::layout::XattrShape;
 use content::Scratch;
 use directory::{Directories, Directory};
+use quota::{Share, Usage};
 use space::Space;
 use stage::Stage;
 use xattr::Sharing;
@@ -84,6 +87,7 @@ pub struct Creator {
     xattr_shape: XattrShape,
     directories: Directories,
     sharing: Sharing,
+    usage: Usage,
     scratch: Scratch,
     options: CreatorOptions,
     calls: u32,
@@ -126,6 +130,7 @@ impl Creator {
             xattr_shape: XattrShape::new(sbi.geometry()),
             directories: Directories::default(),
             sharing: Sharing::default(),
+            usage: Usage::open(&sbi)?,
             scratch: Scratch::default(),
             options: options.clone(),
             calls: 0,
@@ -298,6 +303,11 @@ impl Creator {
         let inode_size = self.sbi.geometry().inode_size;
         attributes::store(&mut raw, file_type, attributes, inode_size)?;
         let tail = self.store_xattrs(&mut raw, new.group, attributes)?;
+        if self.usage.is_counted() {
+            let apart = self.values_apart(file_type, attributes)?;
+            let share = Share::of(&raw, self.sbi.geometry(), apart);
+            self.usage.change(None, share);
+        }
         itable::write_new(&self.sbi, new, &raw, &tail)?;
         Ok(new.ino)
     }
@@ -348,12 +358,8 @@ impl Creator {
 fn read_superblock(device: &dyn BlockDevice) -> Result<SuperBlock> {
     let superblock = superblock_at(device, SUPERBLOCK_OFFSET)?;
     let features = superblock.features();
-    let mut unwritable = features.unwritable();
-    // The MMP block of a new file system says that no host has it open, and stays as it is. Quota
-    // files are changed only through the journal.
-    if features.ro_compat.contains(RoCompat::QUOTA) {
-        unwritable.push("quota".to_owned());
-    }
+    // The MMP block of a new file system says that no host has it open, and stays as it is.
+    let unwritable = features.unwritable();
     if !unwritable.is_empty() {
         return Err(Error::Unsupported {
             what: unwritable.join(", "),

@@ -13,7 +13,8 @@ use uext4_ondisk::xattr::{
 };
 use uext4_ondisk::{GroupNr, Ino, Pblk};
 
-use super::content::add_sectors;
+use super::quota::Share;
+use super::sectors::add_sectors;
 use super::{Attributes, Creator, attributes, itable};
 use crate::alloc::ialloc::Parent;
 use crate::base::edit::Direct;
@@ -247,7 +248,10 @@ impl Creator {
         let mut fields = RawInode::zeroed();
         fields.i_mode = old.mode.into();
         let tail = self.store_xattrs(&mut fields, group, new)?;
-        itable::update(&self.sbi, ino, Some(&tail), |raw| {
+        let apart = self.values_apart(old.file_type, new)?;
+        let (before, after) = itable::update(&self.sbi, ino, Some(&tail), |raw| {
+            // Values in separate inodes are not replaced.
+            let before = Share::of(raw, &geometry, 0);
             attributes::store(raw, old.file_type, new, geometry.inode_size)?;
             raw.i_file_acl_lo = fields.i_file_acl_lo;
             raw.i_file_acl_high = fields.i_file_acl_high;
@@ -255,8 +259,11 @@ impl Creator {
             let now = u64::from(fields.i_blocks_lo.get());
             let sectors = old.blocks.saturating_sub(had);
             (raw.i_blocks_lo, raw.i_blocks_high) = (0.into(), 0.into());
-            add_sectors(raw, &geometry, sectors + now)
-        })
+            add_sectors(raw, &geometry, sectors + now)?;
+            Ok((before, Share::of(raw, &geometry, apart)))
+        })?;
+        self.usage.change(Some(before), after);
+        Ok(())
     }
 
     /// Releases an inode's attributes; returns whether it had an xattr block.

@@ -47,7 +47,7 @@ pub(crate) fn index(kind: QuotaKind) -> usize {
 }
 
 /// Whether anything is counted.
-fn has_quotas(disk: &Disk) -> bool {
+pub(crate) fn has_quotas(disk: &Disk) -> bool {
     let features = disk.geometry().features;
     features.ro_compat.contains(RoCompat::QUOTA)
 }

@@ -5,6 +5,8 @@
 //! only where holes are likely (fewer blocks than the size needs). Access times stay as they are
 //! where the kernel allows that (`O_NOATIME`, for the owner and root).
 
+mod ahead;
+
 use std::collections::HashMap;
 use std::ffi::{CString, OsStr};
 use std::fs::File;
@@ -13,11 +15,12 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, SeekFrom, Stat};
+use rustix::fs::{Dir, FileType, Mode, OFlags, SeekFrom, Stat};
 use rustix::io::Errno;
 use uext4_ondisk::inode::{DeviceNumber, Timestamp};
 use uext4_ondisk::xattr::{INDEX_SYSTEM, split_name};
 
+use self::ahead::{Look, look_ahead};
 use super::copies::{self, Copies};
 use super::{Context, Listing, Owner, Store, device_refused, failed, owner};
 use crate::error::Error;
@@ -45,7 +48,8 @@ pub fn list(path: &Path, context: &Context<'_>, listing: &mut Listing) -> Result
     let (root, mut walk) = start(path, context, listing)?;
     let mut stat = rustix::fs::fstat(&root).map_err(|e| failed(path, "stat", e.into()))?;
     preload::see(root.as_fd(), OsStr::new("."), &mut stat).map_err(|e| failed(path, "stat", e))?;
-    let attributes = walk.attributes(&stat, root.as_fd(), None)?;
+    let place = Place::new(path, root.as_fd(), None);
+    let attributes = walk.attributes(&stat, &place, None)?;
     let tree = &mut walk.listing.tree;
     tree.insert(b".", NewNode::Directory, attributes)?;
     let again = open_directory(root.as_fd(), b".").map_err(|e| failed(path, "open", e.into()))?;
@@ -73,6 +77,7 @@ pub fn list_one(
         fd,
         entry: EntryId::ROOT,
         names: vec![name],
+        looks: Vec::new(),
         outside: 0,
     };
     walk.run(level)?;
@@ -142,6 +147,8 @@ struct Level {
     entry: EntryId,
     /// What is still to be seen, last first.
     names: Vec<CString>,
+    /// What is known already of the last names.
+    looks: Vec<Look>,
     /// Length of [`Walk::inside`] outside of it.
     outside: usize,
 }
@@ -158,6 +165,10 @@ impl Walk<'_> {
     fn run(&mut self, top: Level) -> Result<(), Error> {
         let mut levels = vec![top];
         while let Some(level) = levels.last_mut() {
+            if level.looks.is_empty() {
+                level.looks = look_ahead(&level.fd, &self.path, &level.names);
+            }
+            let look = level.looks.pop();
             let Some(name) = level.names.pop() else {
                 let outside = level.outside;
                 if levels.len() > 1 {
@@ -175,7 +186,7 @@ impl Walk<'_> {
             }
             self.inside.extend_from_slice(name);
             self.path.push(OsStr::from_bytes(name));
-            let entered = self.visit(level, name)?;
+            let entered = self.visit(level, name, look)?;
             if let Some((fd, entry)) = entered {
                 let next = self.level(fd, entry, outside)?;
                 levels.push(next);
@@ -202,28 +213,34 @@ impl Walk<'_> {
             fd,
             entry,
             names,
+            looks: Vec::new(),
             outside,
         })
     }
 
     /// Takes one entry; a directory that is to be entered is returned.
-    fn visit(&mut self, level: &Level, name: &[u8]) -> Result<Option<(OwnedFd, EntryId)>, Error> {
+    fn visit(
+        &mut self,
+        level: &Level,
+        name: &[u8],
+        look: Option<Look>,
+    ) -> Result<Option<(OwnedFd, EntryId)>, Error> {
         if self.context.options.excludes.matches(name, &self.inside) {
             return Ok(None);
         }
         let os_name = OsStr::from_bytes(name);
-        let look = || -> io::Result<Stat> {
-            let mut stat = rustix::fs::statat(&level.fd, os_name, AtFlags::SYMLINK_NOFOLLOW)?;
-            preload::see(level.fd.as_fd(), os_name, &mut stat)?;
-            Ok(stat)
+        let (known, xattr_names) = match look {
+            Some(look) => (look.stat, Some(look.xattrs)),
+            None => (ahead::stat(level.fd.as_fd(), os_name), None),
         };
-        let mut stat = look().map_err(|e| failed(&self.path, "stat", e))?;
+        let mut stat = known.map_err(|e| failed(&self.path, "stat", e))?;
         let target = if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
             let target = rustix::fs::readlinkat(&level.fd, os_name, Vec::new());
             let target = target.map_err(|e| self.failed("read", e))?;
             // Reading it was an access: listing again shows the same time only if it is reported
             // now.
-            stat = look().map_err(|e| failed(&self.path, "stat", e))?;
+            let again = ahead::stat(level.fd.as_fd(), os_name);
+            stat = again.map_err(|e| failed(&self.path, "stat", e))?;
             target.into_bytes()
         } else {
             Vec::new()
@@ -242,7 +259,8 @@ impl Walk<'_> {
             self.context.counter.entry();
             return Ok(None);
         }
-        let attributes = self.attributes(&stat, level.fd.as_fd(), Some(name))?;
+        let place = Place::new(&self.path, level.fd.as_fd(), Some(name));
+        let attributes = self.attributes(&stat, &place, xattr_names)?;
         let bytes = match kind {
             FileType::RegularFile => u64::try_from(stat.st_size).unwrap_or(0),
             _ => 0,
@@ -406,8 +424,8 @@ impl Walk<'_> {
     fn attributes(
         &mut self,
         stat: &Stat,
-        dir: BorrowedFd<'_>,
-        name: Option<&[u8]>,
+        place: &Place<'_>,
+        xattr_names: Option<Result<Vec<u8>, Errno>>,
     ) -> Result<Attributes, Error> {
         let time = |sec: i64, nsec: u64| Timestamp {
             sec,
@@ -427,13 +445,16 @@ impl Walk<'_> {
             atime: time(stat.st_atime, stat.st_atime_nsec),
             mtime: time(stat.st_mtime, stat.st_mtime_nsec),
             ctime: time(stat.st_ctime, stat.st_ctime_nsec),
-            xattrs: self.xattrs(dir, name)?,
+            xattrs: self.xattrs(place, xattr_names.unwrap_or_else(|| place.list()))?,
         })
     }
 
-    fn xattrs(&mut self, dir: BorrowedFd<'_>, name: Option<&[u8]>) -> Result<Vec<Xattr>, Error> {
-        let place = Place::new(&self.path, dir, name);
-        let names = match place.list() {
+    fn xattrs(
+        &mut self,
+        place: &Place<'_>,
+        names: Result<Vec<u8>, Errno>,
+    ) -> Result<Vec<Xattr>, Error> {
+        let names = match names {
             Ok(names) => names,
             Err(Errno::OPNOTSUPP) => return Ok(Vec::new()),
             Err(e) => return Err(self.failed("list the extended attributes", e)),

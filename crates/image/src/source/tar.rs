@@ -66,6 +66,7 @@ pub fn list(
         context,
         listing,
         sink,
+        block: [0; BLOCK],
         global: Pax::default(),
         repeated: 0,
         ids: HostIds::default(),
@@ -92,6 +93,8 @@ struct Lister<'a> {
     context: &'a Context<'a>,
     listing: &'a mut Listing,
     sink: Sink<'a>,
+    /// The header that was read last.
+    block: [u8; BLOCK],
     /// Records that hold for all members to come.
     global: Pax,
     /// Bytes that sets of attributes have taken which begin with those of the global records.
@@ -103,7 +106,6 @@ struct Lister<'a> {
 struct Member {
     /// Offset of the header in the archive.
     at: u64,
-    block: [u8; BLOCK],
     pax: Pax,
     long_name: Option<Vec<u8>>,
     long_link: Option<Vec<u8>>,
@@ -126,9 +128,10 @@ impl Lister<'_> {
         let mut before = Before::default();
         loop {
             let at = self.input.position();
-            let Some(block) = self.header_block()? else {
+            if !self.header_block()? {
                 return Ok(None);
-            };
+            }
+            let block = self.block;
             let header = match Header::parse(&block) {
                 Ok(header) => header,
                 Err(_) if at == 0 => return Err(self.not_tar(&block)),
@@ -149,7 +152,6 @@ impl Lister<'_> {
                     let pax = before.pax(&self.global);
                     return Ok(Some(Member {
                         at,
-                        block,
                         pax: pax.map_err(|why| self.input.damage(at, why))?,
                         long_name: before.long_name,
                         long_link: before.long_link,
@@ -162,13 +164,12 @@ impl Lister<'_> {
         }
     }
 
-    /// The next block, or `None` at the zero blocks that end an archive.
-    fn header_block(&mut self) -> Result<Option<[u8; BLOCK]>, Error> {
+    /// Reads the next header, or returns false at the zero blocks that end an archive.
+    fn header_block(&mut self) -> Result<bool, Error> {
         let at = self.input.position();
-        let mut block = [0; BLOCK];
-        match self.input.read(&mut block)? {
+        match self.input.read(&mut self.block)? {
             BLOCK => {}
-            _ if at == 0 => return Err(self.not_tar(&block)),
+            _ if at == 0 => return Err(self.not_tar(&self.block)),
             0 => return Err(self.input.damage(at, TarDamage::NoEnd)),
             len => {
                 let (what, missing) = ("header", (BLOCK - len) as u64);
@@ -177,18 +178,18 @@ impl Lister<'_> {
                     .damage(at, TarDamage::Truncated { what, missing }));
             }
         }
-        if block != [0; BLOCK] {
-            return Ok(Some(block));
+        if self.block != [0; BLOCK] {
+            return Ok(true);
         }
         if at == 0 {
             self.must_be_empty()?;
-            return Ok(None);
+            return Ok(false);
         }
         if self.input.peek_block()?.is_some_and(|b| b != [0; BLOCK]) {
             let what = format!("a lone block of zeroes at byte {at} ends the archive");
             self.listing.warnings.add(b"-", what);
         }
-        Ok(None)
+        Ok(false)
     }
 
     /// What begins with zeroes is an archive without members only if there is nothing else, and no
@@ -246,7 +247,7 @@ impl Lister<'_> {
 
     fn take(&mut self, mut member: Member) -> Result<(), Error> {
         let at = member.at;
-        let block = member.block;
+        let block = self.block;
         let header = Header::parsed_before(&block);
         let path = member.path(&header);
         let kind = self.kind(&header, &path, at)?;

@@ -1,12 +1,11 @@
 //! Putting entries into a tree, by tar's rules.
 
-use std::hash::BuildHasher;
-
 use uext4_ondisk::inode::FileType;
 
 use super::node::{Attributes, FileData, Kind, NewNode, Node, PackedTime};
 use super::{
-    Entry, EntryId, IMPLIED_MAX, NONE, NodeId, RANGES_MAX, SYMLINK_MAX, SYMLINKS_MAX, Tree, name_in,
+    Entry, EntryId, IMPLIED_MAX, NONE, NameHash, NodeId, RANGES_MAX, SYMLINK_MAX, SYMLINKS_MAX,
+    Tree,
 };
 use crate::error::{Error, path_buf};
 use crate::path;
@@ -71,9 +70,10 @@ impl Tree {
             made.kind,
             Kind::Whole { size: 1.., .. } | Kind::Sparse { size: 1.., .. }
         );
-        let Some(entry) = self.child(parent, name) else {
+        let hash = self.hash(parent, name);
+        let Some(entry) = self.hashed_child(parent, name, hash) else {
             let node = self.push_node(made)?;
-            let entry = self.push_entry(parent, name, node)?;
+            let entry = self.push_hashed(parent, name, hash, node)?;
             self.layer.files.extend(has_contents.then_some(entry));
             return Ok(entry);
         };
@@ -258,19 +258,27 @@ impl Tree {
     }
 
     fn push_entry(&mut self, parent: EntryId, name: &[u8], node: u32) -> Result<EntryId, Error> {
+        self.push_hashed(parent, name, self.hash(parent, name), node)
+    }
+
+    fn push_hashed(
+        &mut self,
+        parent: EntryId,
+        name: &[u8],
+        hash: NameHash,
+        node: u32,
+    ) -> Result<EntryId, Error> {
         let id = number(self.entries.len(), "entries")?;
         let name_at = self.store_name(name)?;
-        let hash = self.hasher.hash_one((parent.0, name));
-        let (entries, names, hasher) = (&self.entries, &self.names, &self.hasher);
-        self.index.insert_unique(hash, id, |&i| {
-            let e = &entries[i as usize];
-            hasher.hash_one((e.parent, name_in(names, e)))
-        });
+        let entries = &self.entries;
+        let hash_of = |&i: &u32| entries[i as usize].hash.spread();
+        self.index.insert_unique(hash.spread(), id, hash_of);
         self.entries.push(Entry {
             parent: parent.0,
             node,
             next: NONE,
             name_at,
+            hash,
             name_len: name.len() as u8,
             source: self.source,
         });

@@ -9,7 +9,6 @@
 //! that no number of whiteouts costs more than the tree has entries, times the depth of the paths.
 
 use std::collections::HashSet;
-use std::hash::BuildHasher;
 
 use uext4_ondisk::inode::FileType;
 
@@ -250,9 +249,7 @@ impl Tree {
             });
         }
         let id = entry.0;
-        let hash = self
-            .hasher
-            .hash_one((self.parent(entry).0, self.name(entry)));
+        let hash = self.entries[entry.index()].hash.spread();
         if let Ok(found) = self.index.find_entry(hash, |&i| i == id) {
             found.remove();
         }

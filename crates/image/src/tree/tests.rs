@@ -215,8 +215,8 @@ fn a_big_tree_is_small() {
         let path = format!("dir{:03}/file-number-{i:06}", i % 500);
         tree.insert(path.as_bytes(), file(i), mode(0o644)).unwrap();
     }
-    let bytes = tree.entries.capacity() * size_of::<Entry>()
-        + tree.nodes.capacity() * size_of::<Node>()
+    let bytes = tree.entries.allocated()
+        + tree.nodes.allocated()
         + tree.names.capacity()
         + tree.index.capacity() * 5;
     assert!(

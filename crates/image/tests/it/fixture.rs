@@ -122,3 +122,33 @@ pub fn run(dir: &Path, command: &[&str]) {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{command:?}: {errors}");
 }
+
+/// A member of a ustar archive: its name, type, owner and group, target and contents.
+#[allow(dead_code)] // Used by some of those that have this file.
+pub fn tar_member(
+    name: &str,
+    kind: u8,
+    owner: (u32, u32),
+    target: &str,
+    contents: &[u8],
+) -> Vec<u8> {
+    let mut bytes = vec![0; 512];
+    let mut put = |at: usize, text: &str| {
+        bytes[at..at + text.len()].copy_from_slice(text.as_bytes());
+    };
+    put(0, name);
+    put(100, "0000644");
+    put(108, &format!("{:07o}", owner.0));
+    put(116, &format!("{:07o}", owner.1));
+    put(124, &format!("{:011o}", contents.len()));
+    put(136, "00000000001");
+    put(148, "        ");
+    put(157, target);
+    put(257, "ustar\x0000");
+    bytes[156] = kind;
+    let sum: u32 = bytes.iter().copied().map(u32::from).sum();
+    bytes[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
+    bytes.extend_from_slice(contents);
+    bytes.resize(bytes.len().next_multiple_of(512), 0);
+    bytes
+}

@@ -9,6 +9,7 @@ mod inline;
 mod layers;
 mod oci;
 mod profiles;
+mod quotas;
 mod random;
 mod shapes;
 mod sharing;

@@ -18,7 +18,6 @@ fn features_that_are_not_written_are_named() {
         ("bigalloc", &["-t", "ext4", "-O", "bigalloc"][..]),
         ("encrypt", &["-t", "ext4", "-O", "encrypt"]),
         ("casefold", &["-t", "ext4", "-O", "casefold"]),
-        ("quota", &["-t", "ext4", "-O", "quota"]),
     ] {
         let _ = std::fs::remove_file(&path);
         mke2fs(&path, arguments, None, "64M");

@@ -224,6 +224,12 @@ fn directories(made: &Path, threads: usize) -> Vec<u8> {
     let file = creator
         .create(Ino::ROOT, b"file", NewInode::File, &node)
         .unwrap();
+    for i in 0..100u32 {
+        let node = attributes(0o644, i << 10);
+        let name = format!("of another owner {i}");
+        let made = creator.create(Ino::ROOT, name.as_bytes(), NewInode::File, &node);
+        made.unwrap();
+    }
     for (dirs, names) in [(1, 40_000u32), (200, 100), (300, 12)] {
         for i in 0..dirs {
             let name = format!("{names} {i}");
@@ -252,7 +258,7 @@ fn the_number_of_threads_does_not_change_a_byte() {
         "-b",
         "1024",
         "-O",
-        "inline_data",
+        "inline_data,quota",
         "-N",
         "4096",
     ];
