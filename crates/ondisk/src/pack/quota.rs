@@ -51,7 +51,7 @@ pub fn pack_quota(kind: QuotaKind, used: &BTreeMap<u32, QuotaUsage>) -> Option<V
         for (level, pair) in (0..).zip(path.tree.windows(2)) {
             file.put(
                 pair[0],
-                4 * tree_slot(id, level),
+                tree_slot(id, level).saturating_mul(size_of::<U32>()),
                 &U32::new(pair[1]).to_bytes(),
             );
         }
