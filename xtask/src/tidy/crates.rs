@@ -32,12 +32,13 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("mkfs", &["ondisk", "blockdev"]),
+    ("fsck", &["ondisk", "blockdev", "support", "jbd2"]),
     ("image", &["ondisk", "blockdev", "ext4", "mkfs"]),
     ("fuse", &["ondisk", "blockdev", "support", "ext4"]),
     (
         "cli",
         &[
-            "ondisk", "blockdev", "tunables", "ext4", "mkfs", "image", "fuse",
+            "ondisk", "blockdev", "tunables", "ext4", "mkfs", "image", "fuse", "fsck",
         ],
     ),
 ];

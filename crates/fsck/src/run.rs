@@ -1,0 +1,135 @@
+//! The passes in their order, and the rounds of a repair.
+
+use std::sync::Arc;
+
+use uext4_blockdev::BlockDevice;
+
+use crate::error::Result;
+use crate::finding::Finding;
+use crate::options::Options;
+use crate::overlay::Overlay;
+use crate::report::{Cause, Findings, Observer, Pass, Progress};
+use crate::state::State;
+use crate::superblock;
+use crate::{bitmaps, connect, directories, inodes, links, quota, shared};
+
+/// Most rounds of a repair. Two are usual: one that mends and one that finds nothing more.
+const ROUNDS_MAX: u32 = 8;
+
+/// Counts of an examination.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Findings, shown or not.
+    pub findings: u64,
+    /// Inodes in use.
+    pub inodes: u64,
+    /// Directories among them.
+    pub directories: u64,
+    /// Blocks in use.
+    pub blocks_used: u64,
+    /// Inodes that the next mount for writing deletes or truncates; they are no finding.
+    pub orphans: u64,
+}
+
+/// What an examination found, and the file system as its remedies make it.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Counts of the first round.
+    pub summary: Summary,
+    /// What was found, with the numbers that the changes name as their causes.
+    pub findings: Vec<(Cause, Finding)>,
+    /// Whether a human should read the plan: something is [`crate::Severity::Damage`].
+    pub has_damage: bool,
+    /// The device with all changes.
+    pub overlay: Overlay,
+    /// Whether the last round found nothing: the result of the changes is consistent. Of a check,
+    /// which has one round, whether the file system is.
+    pub is_clean: bool,
+}
+
+/// Examines the file system on `device` once. The device is not changed.
+///
+/// # Errors
+/// What is wrong with the file system is a finding; see [`crate::Error`] for the rest.
+pub fn examine(
+    device: &Arc<dyn BlockDevice>,
+    options: &Options,
+    observer: &dyn Observer,
+) -> Result<Outcome> {
+    rounds(device, options, observer, 1)
+}
+
+/// Examines the file system on `device`, and then what the remedies make of it, until nothing
+/// more is found. The device is not changed.
+///
+/// # Errors
+/// As [`examine`].
+pub fn plan(
+    device: &Arc<dyn BlockDevice>,
+    options: &Options,
+    observer: &dyn Observer,
+) -> Result<Outcome> {
+    rounds(device, options, observer, ROUNDS_MAX)
+}
+
+fn rounds(
+    device: &Arc<dyn BlockDevice>,
+    options: &Options,
+    observer: &dyn Observer,
+    rounds_max: u32,
+) -> Result<Outcome> {
+    let findings = Findings::new(observer, options.findings_max);
+    let block_size = superblock::block_size(device, options)?;
+    let overlay = Overlay::new(Arc::clone(device), block_size, options.memory / 4);
+    let (summary, mut overlay) = round(overlay, options, &findings)?;
+    let mut is_clean = findings.count() == 0;
+    for _ in 1..rounds_max {
+        if is_clean {
+            break;
+        }
+        let before = findings.count();
+        overlay = round(overlay, options, &findings)?.1;
+        is_clean = findings.count() == before;
+    }
+    Ok(Outcome {
+        summary: Summary {
+            findings: findings.count(),
+            ..summary
+        },
+        has_damage: findings.has_damage(),
+        findings: findings.into_kept(),
+        overlay,
+        is_clean,
+    })
+}
+
+/// All passes, once.
+fn round(
+    overlay: Overlay,
+    options: &Options,
+    findings: &Findings<'_>,
+) -> Result<(Summary, Overlay)> {
+    findings.progress(Progress {
+        pass: Pass::Super,
+        done: 0,
+        total: 1,
+    })?;
+    let volume = superblock::open(overlay, options, findings)?;
+    findings.finish_pass();
+    let mut state = State::new(options, findings, volume);
+    let mut summary = Summary::default();
+    inodes::run(&mut state)?;
+    findings.finish_pass();
+    shared::run(&state)?;
+    findings.finish_pass();
+    directories::run(&state)?;
+    findings.finish_pass();
+    connect::run(&state)?;
+    findings.finish_pass();
+    links::run(&state)?;
+    findings.finish_pass();
+    quota::run(&state)?;
+    bitmaps::run(&state, &mut summary)?;
+    findings.finish_pass();
+    Ok((summary, state.volume.into_overlay()))
+}
