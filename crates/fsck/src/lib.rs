@@ -35,6 +35,7 @@
 //! Every number read from the image is bounded before it is used; every walk has an end that does
 //! not depend on the image's word; no input makes it panic.
 
+pub mod apply;
 mod bitmaps;
 mod clusters;
 mod connect;
@@ -50,19 +51,23 @@ mod options;
 mod overlay;
 pub mod problem;
 mod quota;
+mod redo;
 mod report;
 mod run;
 mod shared;
 mod state;
 mod superblock;
 mod threads;
+pub mod undo;
 mod usage;
 mod volume;
 
+pub use clusters::ClusterSet;
 pub use error::{Error, Result};
 pub use finding::{Finding, Place};
 pub use options::{Options, SharedBlocks};
 pub use overlay::{ChangedBlock, Overlay};
 pub use problem::{Loss, Problem, Severity};
+pub use redo::UnfinishedRepair;
 pub use report::{Cause, Observer, Pass, Progress};
 pub use run::{Outcome, Summary, examine, plan};

@@ -4,10 +4,13 @@ use std::sync::Arc;
 
 use uext4_blockdev::BlockDevice;
 
+use crate::clusters::ClusterSet;
 use crate::error::Result;
-use crate::finding::Finding;
+use crate::finding::{Finding, Place};
 use crate::options::Options;
 use crate::overlay::Overlay;
+use crate::problem::SuperblockProblem;
+use crate::redo::UnfinishedRepair;
 use crate::report::{Cause, Findings, Observer, Pass, Progress};
 use crate::state::State;
 use crate::superblock;
@@ -42,6 +45,8 @@ pub struct Outcome {
     pub has_damage: bool,
     /// The device with all changes.
     pub overlay: Overlay,
+    /// The clusters in use once they are made.
+    pub used: ClusterSet,
     /// Whether the last round found nothing: the result of the changes is consistent. Of a check,
     /// which has one round, whether the file system is.
     pub is_clean: bool,
@@ -79,16 +84,25 @@ fn rounds(
     rounds_max: u32,
 ) -> Result<Outcome> {
     let findings = Findings::new(observer, options.findings_max);
-    let block_size = superblock::block_size(device, options)?;
+    let unfinished = UnfinishedRepair::find(&**device)?;
+    let block_size = match &unfinished {
+        Some(repair) => repair.block_size(),
+        None => superblock::block_size(device, options)?,
+    };
     let overlay = Overlay::new(Arc::clone(device), block_size, options.memory / 4);
-    let (summary, mut overlay) = round(overlay, options, &findings)?;
+    if let Some(repair) = unfinished {
+        let finding = Finding::new(SuperblockProblem::UnfinishedRepair, Place::whole());
+        let cause = findings.report(finding.found(repair.blocks()));
+        repair.into_overlay(&overlay, cause)?;
+    }
+    let (summary, mut overlay, mut used) = round(overlay, options, &findings)?;
     let mut is_clean = findings.count() == 0;
     for _ in 1..rounds_max {
         if is_clean {
             break;
         }
         let before = findings.count();
-        overlay = round(overlay, options, &findings)?.1;
+        (_, overlay, used) = round(overlay, options, &findings)?;
         is_clean = findings.count() == before;
     }
     Ok(Outcome {
@@ -99,6 +113,7 @@ fn rounds(
         has_damage: findings.has_damage(),
         findings: findings.into_kept(),
         overlay,
+        used,
         is_clean,
     })
 }
@@ -108,7 +123,7 @@ fn round(
     overlay: Overlay,
     options: &Options,
     findings: &Findings<'_>,
-) -> Result<(Summary, Overlay)> {
+) -> Result<(Summary, Overlay, ClusterSet)> {
     findings.progress(Progress {
         pass: Pass::Super,
         done: 0,
@@ -131,5 +146,5 @@ fn round(
     quota::run(&state)?;
     bitmaps::run(&state, &mut summary)?;
     findings.finish_pass();
-    Ok((summary, state.volume.into_overlay()))
+    Ok((summary, state.volume.into_overlay(), state.used))
 }
