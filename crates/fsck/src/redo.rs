@@ -177,7 +177,6 @@ impl Writes {
     /// Of the device and of the overlay.
     pub fn new(plan: &Overlay, used: &ClusterSet) -> Result<Self> {
         let block_size = plan.block_size();
-        let superblock_at = SUPERBLOCK_OFFSET >> block_size.log2();
         let mut numbers = Vec::new();
         plan.for_each_change(|change| {
             numbers.push(change.block.0);
@@ -185,10 +184,7 @@ impl Writes {
         })?;
         let mut log = None;
         if !numbers.is_empty() {
-            // The pointer is put there, and taken away with its contents.
-            if let Err(at) = numbers.binary_search(&superblock_at) {
-                numbers.insert(at, superblock_at);
-            }
+            add_superblock(&mut numbers, block_size);
             let blocks = repair_log::log_blocks(block_size.bytes(), len64(numbers.len()));
             log = free_run(used, &numbers, blocks);
         }
@@ -197,6 +193,42 @@ impl Writes {
             numbers,
             log,
         })
+    }
+
+    /// The writes of a plan that was read: the blocks that change, and where its log goes. `None`
+    /// if they do not ascend, or do not lie on the device with its log.
+    pub fn of_plan(
+        block_size: BlockSize,
+        mut numbers: Vec<u64>,
+        log: Option<Pblk>,
+        device_len: u64,
+    ) -> Option<Self> {
+        let blocks = device_len >> block_size.log2();
+        let inside = numbers.last().is_none_or(|&last| last < blocks);
+        if !numbers.is_sorted_by(|a, b| a < b) || !inside {
+            return None;
+        }
+        if !numbers.is_empty() {
+            add_superblock(&mut numbers, block_size);
+        }
+        if let Some(log) = log {
+            let len = repair_log::log_blocks(block_size.bytes(), len64(numbers.len()));
+            let end = log.0.checked_add(len).filter(|&end| end <= blocks)?;
+            let next = numbers.partition_point(|&block| block < log.0);
+            if numbers.get(next).is_some_and(|&block| block < end) {
+                return None;
+            }
+        }
+        Some(Self {
+            block_size,
+            numbers,
+            log,
+        })
+    }
+
+    /// Where the log goes, if there is room for one.
+    pub fn log(&self) -> Option<Pblk> {
+        self.log
     }
 
     /// How many blocks change.
@@ -282,6 +314,14 @@ impl Writes {
         }
         device.flush()?;
         Ok(())
+    }
+}
+
+/// Adds the superblock's block: the pointer is put there, and taken away with its contents.
+fn add_superblock(numbers: &mut Vec<u64>, block_size: BlockSize) {
+    let block = SUPERBLOCK_OFFSET >> block_size.log2();
+    if let Err(at) = numbers.binary_search(&block) {
+        numbers.insert(at, block);
     }
 }
 
