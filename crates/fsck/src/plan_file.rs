@@ -48,8 +48,8 @@ pub struct FindingLine<'a> {
     finding: u32,
     problem: &'static str,
     structure: &'static str,
-    severity: String,
-    loses: String,
+    severity: &'static str,
+    loses: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     group: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -83,8 +83,8 @@ impl FindingLine<'static> {
             finding: number,
             problem: info.name,
             structure: finding.problem.structure(),
-            severity: format!("{:?}", info.severity).to_lowercase(),
-            loses: format!("{:?}", info.loss).to_lowercase(),
+            severity: info.severity.name(),
+            loses: info.loss.name(),
             group: place.group.map(|group| group.0),
             inode: place.ino.map(|ino| ino.0),
             logical_block: place.lblk.map(|lblk| lblk.0),

@@ -34,6 +34,17 @@ pub enum Severity {
     Damage,
 }
 
+impl Severity {
+    /// For programs and documents.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Note => "note",
+            Self::Safe => "safe",
+            Self::Damage => "damage",
+        }
+    }
+}
+
 /// What the remedy of a problem loses, at worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Loss {
@@ -47,6 +58,19 @@ pub enum Loss {
     Data,
     /// A file with all that it holds.
     File,
+}
+
+impl Loss {
+    /// For programs and documents.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Nothing => "nothing",
+            Self::Name => "name",
+            Self::Attributes => "attributes",
+            Self::Data => "data",
+            Self::File => "file",
+        }
+    }
 }
 
 /// What is known of one problem.

@@ -41,13 +41,15 @@ pub struct Outcome {
     pub summary: Summary,
     /// What was found, with the numbers that the changes name as their causes.
     pub findings: Vec<(Cause, Finding)>,
+    /// Whether the first round found nothing that is more than a note.
+    pub was_clean: bool,
     /// Whether a human should read the plan: something is [`crate::Severity::Damage`].
     pub has_damage: bool,
     /// The device with all changes.
     pub overlay: Overlay,
     /// The clusters in use once they are made.
     pub used: ClusterSet,
-    /// Whether the last round found nothing: the result of the changes is consistent. Of a check,
+    /// Whether the last round found nothing that is more than a note: the result of the changes is consistent. Of a check,
     /// which has one round, whether the file system is.
     pub is_clean: bool,
 }
@@ -96,7 +98,8 @@ fn rounds(
         repair.into_overlay(&overlay, cause)?;
     }
     let (summary, mut overlay, mut used) = round(overlay, options, &findings)?;
-    let mut is_clean = findings.count() == 0;
+    let was_clean = findings.count() == 0;
+    let mut is_clean = was_clean;
     for _ in 1..rounds_max {
         if is_clean {
             break;
@@ -107,9 +110,10 @@ fn rounds(
     }
     Ok(Outcome {
         summary: Summary {
-            findings: findings.count(),
+            findings: findings.count() + findings.notes(),
             ..summary
         },
+        was_clean,
         has_damage: findings.has_damage(),
         findings: findings.into_kept(),
         overlay,
