@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::finding::{Finding, Place};
 use crate::inode_map::{Kind, Known};
 use crate::lost_found;
-use crate::problem::InodeProblem;
+use crate::problem::{InodeProblem, LinksProblem};
 use crate::report::Cause;
 use crate::state::State;
 use crate::threads;
@@ -66,11 +66,11 @@ fn unattached(state: &State<'_>) -> Result<BTreeMap<Ino, Cause>> {
             return Ok(());
         }
         if is_empty(state, ino)? {
-            let finding = Finding::new(InodeProblem::UnattachedEmpty, Place::inode(ino));
+            let finding = Finding::new(LinksProblem::UnattachedEmpty, Place::inode(ino));
             let cause = state.report(finding);
             clear(state, ino, cause)?;
         } else {
-            let finding = Finding::new(InodeProblem::Unattached, Place::inode(ino));
+            let finding = Finding::new(LinksProblem::Unattached, Place::inode(ino));
             let cause = state.report(finding);
             lost.lock().insert(ino, cause);
         }
@@ -156,7 +156,7 @@ fn dir_nlink(state: &State<'_>) -> Result<()> {
     if state.volume.superblock().s_feature_ro_compat.get() & bits != 0 {
         return Ok(());
     }
-    let finding = Finding::new(InodeProblem::DirNlinkFeature, Place::whole());
+    let finding = Finding::new(LinksProblem::DirNlinkFeature, Place::whole());
     let cause = state.report(finding);
     state.volume.update_superblock(cause, |superblock| {
         let features = superblock.s_feature_ro_compat.get();
