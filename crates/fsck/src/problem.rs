@@ -9,6 +9,7 @@ mod directory;
 mod group;
 mod inode;
 mod journal;
+mod links;
 mod mapping;
 mod quota;
 mod superblock;
@@ -18,6 +19,7 @@ pub use directory::DirectoryProblem;
 pub use group::GroupProblem;
 pub use inode::InodeProblem;
 pub use journal::JournalProblem;
+pub use links::LinksProblem;
 pub use mapping::MappingProblem;
 pub use quota::QuotaProblem;
 pub use superblock::SuperblockProblem;
@@ -188,6 +190,7 @@ structures! {
     Mapping(MappingProblem) = "block map";
     Xattr(XattrProblem) = "extended attributes";
     Directory(DirectoryProblem) = "directory";
+    Links(LinksProblem) = "links";
     Quota(QuotaProblem) = "quota";
 }
 
