@@ -58,6 +58,7 @@ mod superblock;
 mod threads;
 mod usage;
 mod volume;
+mod xattr;
 
 pub use error::{Error, Result};
 pub use finding::{Finding, Place};
