@@ -28,6 +28,8 @@ pub struct State<'a> {
     pub used: ClusterSet,
     /// Clusters that have more than one owner.
     pub shared: ClusterSet,
+    /// Clusters of the file system's own: superblocks, descriptors, bitmaps and inode tables.
+    pub metadata: ClusterSet,
     /// What is known of each inode.
     pub inodes: InodeMap,
     /// The directories in use; sorted when the pass over inodes has ended.
@@ -49,6 +51,7 @@ impl<'a> State<'a> {
             findings,
             used: ClusterSet::new(geometry),
             shared: ClusterSet::new(geometry),
+            metadata: ClusterSet::new(geometry),
             inodes: InodeMap::new(geometry),
             directories: DirectoryList::default(),
             xattr_blocks: XattrBlocks::default(),
@@ -66,6 +69,13 @@ impl<'a> State<'a> {
     /// Reports a finding and returns the cause of the changes that mend it.
     pub fn report(&self, finding: Finding) -> Cause {
         self.findings.report(finding)
+    }
+
+    /// Whether a block belongs to the file system itself. Only once they are all known: in the
+    /// pass over inodes, after its first step.
+    pub fn is_metadata(&self, block: Pblk) -> bool {
+        self.metadata
+            .contains_any(self.metadata.of_blocks(block, 1))
     }
 
     /// Takes `blocks` (of one cluster at most without `bigalloc`; a whole number of clusters is
