@@ -65,6 +65,7 @@ mod tree;
 pub mod undo;
 mod usage;
 mod volume;
+mod xattr;
 
 pub use clusters::ClusterSet;
 pub use error::{Error, Result};

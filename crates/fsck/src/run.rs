@@ -14,7 +14,7 @@ use crate::redo::UnfinishedRepair;
 use crate::report::{Cause, Findings, Observer, Pass, Progress};
 use crate::state::State;
 use crate::superblock;
-use crate::{bitmaps, connect, directories, inodes, links, quota, shared};
+use crate::{bitmaps, connect, directories, inodes, links, quota, shared, xattr};
 
 /// Most rounds of a repair. Two are usual: one that mends and one that finds nothing more.
 const ROUNDS_MAX: u32 = 8;
@@ -145,6 +145,7 @@ fn round(
     findings.finish_pass();
     connect::run(&state)?;
     findings.finish_pass();
+    xattr::references(&state)?;
     links::run(&state)?;
     findings.finish_pass();
     quota::run(&state)?;

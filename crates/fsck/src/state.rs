@@ -15,6 +15,7 @@ use crate::report::{Cause, Findings};
 use crate::tree::Tree;
 use crate::usage::Usage;
 use crate::volume::Volume;
+use crate::xattr::XattrBlocks;
 
 /// A file system under examination.
 pub struct State<'a> {
@@ -35,8 +36,8 @@ pub struct State<'a> {
     /// The directories in use; sorted when the pass over inodes has ended.
     pub directories: DirectoryList,
     /// References to each block of extended attributes, from inodes in use.
-    pub xattr_blocks: Mutex<HashMap<Pblk, u32, FxBuildHasher>>,
-    /// References to each inode that holds the value of an attribute.
+    pub xattr_blocks: XattrBlocks,
+    /// References to each inode that holds the value of an attribute; see [`crate::xattr`].
     pub ea_inodes: Mutex<HashMap<Ino, u32, FxBuildHasher>>,
     /// What each owner uses, if there are quota files.
     pub usage: Mutex<Usage>,
@@ -56,7 +57,7 @@ impl<'a> State<'a> {
             metadata: ClusterSet::new(geometry),
             inodes: InodeMap::new(geometry),
             directories: DirectoryList::default(),
-            xattr_blocks: Mutex::default(),
+            xattr_blocks: XattrBlocks::default(),
             ea_inodes: Mutex::default(),
             usage: Mutex::default(),
             tree: Tree::default(),

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use uext4_ondisk::extent::Extent;
-use uext4_ondisk::features::{Incompat, RoCompat};
+use uext4_ondisk::features::RoCompat;
 use uext4_ondisk::inode::{FileType, InodeFlags};
 use uext4_ondisk::num::{hi32, lo16, lo32};
 use uext4_ondisk::{Ino, Pblk};
@@ -18,6 +18,7 @@ use crate::mapping::{self, ClusterCount, Form, REPEATS_MAX, Spot, Visitor};
 use crate::problem::{InodeProblem, MappingProblem};
 use crate::report::Cause;
 use crate::state::State;
+use crate::xattr::{self, Xattrs};
 
 /// Claims what a walk shows.
 struct Claims<'c, 's> {
@@ -116,11 +117,12 @@ impl Worker<'_, '_> {
             self.release(subject)?;
             return Ok(());
         }
-        let attributes = self.attributes(subject)?;
+        let xattrs = self.attributes(subject)?;
+        let attributes = u64::from(xattrs.block.is_some()) + u64::from(xattrs.values.clusters);
         let clusters = seen.count.clusters.saturating_add(attributes);
         let geometry = self.state.geometry();
         let bytes = clusters << geometry.cluster_bits << geometry.block_size.log2();
-        self.count_usage(subject, bytes);
+        self.count_usage(subject, bytes, xattrs.values.inodes);
         if seen.cause.is_some() {
             return Ok(());
         }
@@ -229,29 +231,8 @@ impl Worker<'_, '_> {
         Ok(())
     }
 
-    /// Claims the block of attributes; returns how many clusters they add to `i_blocks`.
-    fn attributes(&mut self, subject: &Subject<'_>) -> Result<u64> {
-        let high = match self
-            .state
-            .geometry()
-            .features
-            .incompat
-            .contains(Incompat::BIT64)
-        {
-            true => subject.raw.i_file_acl_high.get(),
-            false => 0,
-        };
-        let block = Pblk(u64::from(high) << 32 | u64::from(subject.raw.i_file_acl_lo.get()));
-        if block.0 == 0 {
-            return Ok(0);
-        }
-        let State { used, shared, .. } = self.state;
-        let mut blocks = self.state.xattr_blocks.lock();
-        let count = blocks.entry(block).or_insert(0);
-        *count = count.saturating_add(1);
-        if *count == 1 {
-            used.add(used.of_blocks(block, 1), |again| shared.add(again, |_| ()));
-        }
-        Ok(1)
+    /// Examines the attributes of an inode.
+    fn attributes(&mut self, subject: &Subject<'_>) -> Result<Xattrs> {
+        xattr::check(self.state, subject.ino, &subject.raw, subject.bytes)
     }
 }

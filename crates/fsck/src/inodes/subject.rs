@@ -203,23 +203,31 @@ impl Worker<'_, '_> {
         }
     }
 
-    /// Adds what an inode uses to the usage of its owners.
-    pub fn count_usage(&mut self, subject: &Subject<'_>, bytes: u64) {
+    /// Adds what an inode uses to the usage of its owners: the bytes of its blocks, and the
+    /// inodes that hold values of its attributes. Those count for their attributes' inode alone.
+    pub fn count_usage(&mut self, subject: &Subject<'_>, bytes: u64, values: u32) {
         let features = self.state.geometry().features.ro_compat;
         let reserved = subject.ino.0 < self.state.geometry().first_ino;
         let is_counted = subject.ino == Ino::ROOT || !reserved;
         let is_system = self.common.system.is_named(subject.ino);
-        if !features.contains(RoCompat::QUOTA) || !is_counted || is_system {
+        let is_value = subject.has(InodeFlags::EA_INODE);
+        if !features.contains(RoCompat::QUOTA) || !is_counted || is_system || is_value {
             return;
         }
         let raw = &subject.raw;
         let uid = u32::from(raw.i_uid_high.get()) << 16 | u32::from(raw.i_uid.get());
         let gid = u32::from(raw.i_gid_high.get()) << 16 | u32::from(raw.i_gid.get());
         let usage = &mut self.found.usage;
-        usage.add(QuotaKind::User, uid, bytes);
-        usage.add(QuotaKind::Group, gid, bytes);
+        let mut add = |kind, owner| {
+            usage.add(kind, owner, bytes);
+            if values > 0 {
+                usage.add_inodes(kind, owner, values.into());
+            }
+        };
+        add(QuotaKind::User, uid);
+        add(QuotaKind::Group, gid);
         if features.contains(RoCompat::PROJECT) {
-            usage.add(QuotaKind::Project, raw.i_projid.get(), bytes);
+            add(QuotaKind::Project, raw.i_projid.get());
         }
     }
 }
