@@ -13,6 +13,7 @@ mod links;
 mod mapping;
 mod quota;
 mod superblock;
+mod table;
 mod xattr;
 
 pub use directory::DirectoryProblem;
@@ -23,6 +24,7 @@ pub use links::LinksProblem;
 pub use mapping::MappingProblem;
 pub use quota::QuotaProblem;
 pub use superblock::SuperblockProblem;
+pub use table::document;
 pub use xattr::XattrProblem;
 
 /// Who may decide on the remedy of a problem.
