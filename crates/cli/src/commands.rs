@@ -32,6 +32,7 @@ pub mod quota;
 mod remount;
 pub mod repair;
 pub mod rm;
+pub mod salvage;
 pub mod script;
 pub mod setfattr;
 pub mod stat;
