@@ -35,22 +35,28 @@
 //! Every number read from the image is bounded before it is used; every walk has an end that does
 //! not depend on the image's word; no input makes it panic.
 
+mod backups;
 mod bitmaps;
 mod clusters;
 mod connect;
+mod descriptors;
 mod directories;
 mod directory_list;
 mod error;
 mod finding;
 mod inode_map;
 mod inodes;
+mod journal;
 mod links;
 mod mapping;
+mod mmp;
 mod options;
+mod orphans;
 mod overlay;
 pub mod problem;
 mod quota;
 mod report;
+mod resize_inode;
 mod run;
 mod shared;
 mod state;

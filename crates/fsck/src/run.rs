@@ -11,7 +11,7 @@ use crate::overlay::Overlay;
 use crate::report::{Cause, Findings, Observer, Pass, Progress};
 use crate::state::State;
 use crate::superblock;
-use crate::{bitmaps, connect, directories, inodes, links, quota, shared};
+use crate::{bitmaps, connect, directories, inodes, journal, links, quota, resize_inode, shared};
 
 /// Most rounds of a repair. Two are usual: one that mends and one that finds nothing more.
 const ROUNDS_MAX: u32 = 8;
@@ -121,6 +121,8 @@ fn round(
     inodes::run(&mut state)?;
     findings.finish_pass();
     shared::run(&state)?;
+    journal::recreate(&state)?;
+    resize_inode::recreate(&state)?;
     findings.finish_pass();
     directories::run(&state)?;
     findings.finish_pass();
