@@ -10,6 +10,8 @@
 
 mod places;
 
+use std::collections::HashSet;
+
 use uext4_ondisk::features::Incompat;
 use uext4_ondisk::group_desc::{
     BG_BLOCK_UNINIT, BG_INODE_UNINIT, DescChecksum, GroupDesc, desc_checksum,
@@ -35,6 +37,18 @@ pub enum MetadataOwner {
     InodeBitmap(GroupNr),
     /// A group's inode table.
     InodeTable(GroupNr),
+}
+
+impl MetadataOwner {
+    /// The group.
+    pub fn group(self) -> GroupNr {
+        match self {
+            Self::Head(group)
+            | Self::BlockBitmap(group)
+            | Self::InodeBitmap(group)
+            | Self::InodeTable(group) => group,
+        }
+    }
 }
 
 /// Calls `each` with all metadata of fixed places, group by group: the owner, the first block and
@@ -82,7 +96,7 @@ pub fn run(volume: &Volume, findings: &Findings<'_>) -> Result<()> {
     if !wrong.is_empty() {
         places::mend(volume, findings, &wrong, &bad_sums)?;
     }
-    checksums(volume, findings, &bad_sums)?;
+    checksums(volume, findings, &bad_sums, &wrong)?;
     flags(volume, findings)
 }
 
@@ -140,12 +154,8 @@ fn wrong_places(geometry: &Geometry, groups: &[GroupDesc]) -> Vec<MetadataOwner>
     let mut wrong = Vec::new();
     let mut spans = Vec::with_capacity(groups.len().saturating_mul(4));
     for_each_metadata(geometry, groups, |owner, start, len| {
-        let fits = match owner {
-            MetadataOwner::Head(_) => true,
-            MetadataOwner::BlockBitmap(group)
-            | MetadataOwner::InodeBitmap(group)
-            | MetadataOwner::InodeTable(group) => can_be(geometry, group, start, len),
-        };
+        let is_head = matches!(owner, MetadataOwner::Head(_));
+        let fits = is_head || can_be(geometry, owner.group(), start, len);
         if fits {
             let start = start.0;
             spans.push(Span { start, len, owner });
@@ -176,9 +186,15 @@ fn wrong_places(geometry: &Geometry, groups: &[GroupDesc]) -> Vec<MetadataOwner>
     wrong
 }
 
-/// Sums anew what `places` has not written already.
-fn checksums(volume: &Volume, findings: &Findings<'_>, bad: &[BadSum]) -> Result<()> {
-    for sum in bad {
+/// Sums anew what `places` has not written already; `wrong` is what it mended.
+fn checksums(
+    volume: &Volume,
+    findings: &Findings<'_>,
+    bad: &[BadSum],
+    wrong: &[MetadataOwner],
+) -> Result<()> {
+    let mended: HashSet<GroupNr> = wrong.iter().map(|owner| owner.group()).collect();
+    for sum in bad.iter().filter(|sum| !mended.contains(&sum.group)) {
         let now = volume.group(sum.group);
         let finding = Finding::new(GroupProblem::Checksum, Place::group(sum.group));
         let cause = findings.report(finding.found(sum.found).right(sum.right));
@@ -223,7 +239,9 @@ fn flags(volume: &Volume, findings: &Findings<'_>) -> Result<()> {
                 desc.flags &= !BG_BLOCK_UNINIT;
             })?;
         }
-        if desc.itable_unused > desc.free_inodes.min(geometry.inodes_per_group.get()) {
+        let per_group = geometry.inodes_per_group.get();
+        let is_used = desc.flags & BG_INODE_UNINIT != 0 && desc.free_inodes != per_group;
+        if is_used || desc.itable_unused > desc.free_inodes.min(per_group) {
             let finding = Finding::new(GroupProblem::TableUnused, Place::group(group));
             let finding = finding.found(desc.itable_unused).right(desc.free_inodes);
             volume.update_group(group, findings.report(finding), |desc| {

@@ -24,12 +24,13 @@ use uext4_jbd2::{Recovery, recover};
 use uext4_ondisk::fast_commit::committed_records;
 use uext4_ondisk::features::{Compat, Incompat};
 use uext4_ondisk::inode::{FileType, I_BLOCK_LEN, InodeFlags, RawInode};
-use uext4_ondisk::journal::{JournalSuperblock, MIN_JOURNAL_BLOCKS, unescape};
+use uext4_ondisk::journal::{JBD2_MAGIC, JournalSuperblock, MIN_JOURNAL_BLOCKS, unescape};
 use uext4_ondisk::num::{hi32, lo32};
 use uext4_ondisk::superblock::{JNL_BACKUP_BLOCKS, SuperBlock};
 use uext4_ondisk::{Ino, Pblk};
 use zerocopy::IntoBytes;
 
+use crate::descriptors::for_each_metadata;
 use crate::error::{Error, Result};
 use crate::finding::{Finding, Place};
 use crate::options::Options;
@@ -111,13 +112,19 @@ pub fn replay(volume: &Volume, options: &Options, findings: &Findings<'_>) -> Re
         let finding = Finding::new(JournalProblem::RecoverMissing, Place::inode(found.ino));
         findings.report(finding);
     }
-    if let Some(sequence) = recovery.failed_commit {
+    let torn = recovery.failed_commit.map(|sequence| {
         let finding = Finding::new(JournalProblem::Torn, Place::inode(found.ino));
-        findings.report(finding.found(sequence));
-    }
+        findings.report(finding.found(sequence))
+    });
     let blocks = recovery.replay.blocks();
-    let finding = Finding::new(JournalProblem::Replay, Place::inode(found.ino));
-    let cause = findings.report(finding.found(blocks.len() as u64));
+    let replayed = || {
+        let finding = Finding::new(JournalProblem::Replay, Place::inode(found.ino));
+        findings.report(finding.found(blocks.len() as u64))
+    };
+    let cause = match torn {
+        Some(torn) if blocks.is_empty() => torn,
+        _ => replayed(),
+    };
     let mut content = vec![0; volume.geometry().block_size.len()];
     for block in blocks {
         volume.overlay().read_block(block.log, &mut content)?;
@@ -185,34 +192,60 @@ fn is_external(superblock: &SuperBlock) -> bool {
 fn find(volume: &Volume) -> Result<Option<Found>> {
     let superblock = volume.superblock();
     let named = Ino(superblock.s_journal_inum.get());
+    let mut candidates = Vec::new();
     for ino in [named, Ino::JOURNAL] {
         let bytes = volume.read_inode(ino)?;
         let inode = bytes.and_then(|bytes| RawInode::parse(&bytes, ino).ok());
-        if let Some(inode) = inode
-            && let Some(map) = plausible(volume, &inode)
-        {
-            return Ok(Some(Found {
-                ino,
-                source: Source::Inode,
-                inode,
-                map,
-            }));
+        candidates.extend(inode.map(|inode| (ino, Source::Inode, inode)));
+    }
+    if superblock.s_jnl_backup_type == JNL_BACKUP_BLOCKS {
+        candidates.push((Ino::JOURNAL, Source::Backup, from_backup(&superblock)));
+    }
+    let maps = candidates.into_iter().filter_map(|(ino, source, inode)| {
+        let map = plausible(volume, &inode)?;
+        Some(Found {
+            ino,
+            source,
+            inode,
+            map,
+        })
+    });
+    let mut maps: Vec<Found> = maps.collect();
+    // A wrong number in an inode leads to a block that is no journal's. Only if no candidate leads
+    // to one is the journal's first block itself damaged.
+    for at in 0..maps.len() {
+        if has_magic(volume, &maps[at].map)? {
+            return Ok(Some(maps.swap_remove(at)));
         }
     }
-    if superblock.s_jnl_backup_type != JNL_BACKUP_BLOCKS {
-        return Ok(None);
-    }
-    let inode = from_backup(&superblock);
-    Ok(plausible(volume, &inode).map(|map| Found {
-        ino: Ino::JOURNAL,
-        source: Source::Backup,
-        inode,
-        map,
-    }))
+    maps.retain(|found| !is_metadata(volume, &found.map));
+    Ok(maps.into_iter().next())
 }
 
-/// The map of an inode that can be the journal's: a regular file without holes that is long enough
-/// and begins with a journal's superblock.
+fn has_magic(volume: &Volume, map: &Map) -> Result<bool> {
+    let mut bytes = vec![0; volume.geometry().block_size.len()];
+    if let Some(first) = map.runs.first() {
+        volume.overlay().read_block(first.start, &mut bytes)?;
+    }
+    Ok(bytes[..4] == JBD2_MAGIC.to_be_bytes())
+}
+
+/// Whether any of the blocks belongs to something else for sure.
+fn is_metadata(volume: &Volume, map: &Map) -> bool {
+    let mut runs: Vec<_> = map.runs.iter().map(|run| (run.start.0, run.len)).collect();
+    runs.sort_unstable();
+    let mut overlaps = false;
+    for_each_metadata(volume.geometry(), &volume.groups(), |_, start, len| {
+        let end = start.0.saturating_add(len);
+        let before = runs.partition_point(|&(at, _)| at < end).checked_sub(1);
+        let before = before.and_then(|at| runs.get(at));
+        overlaps |= before.is_some_and(|&(at, len)| at.saturating_add(len.into()) > start.0);
+    });
+    overlaps
+}
+
+/// The map of an inode that can be the journal's: a regular file without holes that is long
+/// enough.
 fn plausible(volume: &Volume, inode: &RawInode) -> Option<Map> {
     let flags = InodeFlags::from_bits_retain(inode.i_flags.get());
     let never = InodeFlags::ENCRYPT | InodeFlags::INLINE_DATA | InodeFlags::EA_INODE;

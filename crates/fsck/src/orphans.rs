@@ -7,9 +7,10 @@
 //! ```
 //! An orphan without links is deleted: `i_dtime` becomes a time, and nothing else changes, so that
 //! the pass over inodes does not count what it holds. One with links was to be cut at its size:
-//! the pass over inodes takes what lies past it away, see [`Orphans`]. Neither is damage; an entry
+//! what its map holds past that is taken away, by `cut`. Neither is damage; an entry
 //! that cannot be an orphan is, and ends the list.
 
+mod cut;
 mod file;
 
 use std::collections::HashSet;
@@ -94,6 +95,9 @@ fn release(
         }
         .into();
     })?;
+    if links != 0 {
+        cut::cut(volume, ino, orphan, cause)?;
+    }
     Ok(cause)
 }
 

@@ -19,7 +19,7 @@ use crate::inode_map::Kind;
 use crate::problem::SuperblockProblem;
 use crate::report::{Cause, Findings};
 use crate::state::State;
-use crate::volume::Volume;
+use crate::volume::{Volume, is_clear};
 
 /// Where the double indirect block's number is in `i_block`.
 const DOUBLE: usize = NDIR_BLOCKS + 1;
@@ -44,7 +44,7 @@ pub fn run(volume: &Volume, findings: &Findings<'_>) -> Result<()> {
     let geometry = volume.geometry();
     let double = inode.map(|inode| number_at(&inode.i_block, DOUBLE));
     let double = double.map_or(Pblk(0), |double| Pblk(double.into()));
-    let is_clear = bytes.iter().all(|&byte| byte == 0);
+    let is_clear = is_clear(&bytes);
     if geometry.reserved_gdt_blocks == 0 && double.0 == 0 || is_clear {
         return Ok(());
     }
@@ -75,7 +75,7 @@ pub fn recreate(state: &State<'_>) -> Result<()> {
     let volume = &state.volume;
     let has = volume.superblock().features().compat;
     let bytes = volume.read_inode(Ino::RESIZE)?.unwrap_or_default();
-    let is_clear = bytes.iter().all(|&byte| byte == 0);
+    let is_clear = is_clear(&bytes);
     if !has.contains(Compat::RESIZE_INODE) || !is_clear {
         return Ok(());
     }

@@ -158,7 +158,7 @@ pub(super) fn mend(
             taken.add(start.0, len);
         }
     });
-    let groups: BTreeSet<GroupNr> = wrong.iter().filter_map(|&owner| group_of(owner)).collect();
+    let groups: BTreeSet<GroupNr> = wrong.iter().map(|owner| owner.group()).collect();
     let mut left = Vec::new();
     for group in groups {
         let parts = parts(group).into_iter().filter(|part| lost.contains(part));
@@ -180,15 +180,6 @@ fn parts(group: GroupNr) -> [MetadataOwner; 3] {
         MetadataOwner::InodeBitmap(group),
         MetadataOwner::InodeTable(group),
     ]
-}
-
-fn group_of(owner: MetadataOwner) -> Option<GroupNr> {
-    match owner {
-        MetadataOwner::Head(_) => None,
-        MetadataOwner::BlockBitmap(group)
-        | MetadataOwner::InodeBitmap(group)
-        | MetadataOwner::InodeTable(group) => Some(group),
-    }
 }
 
 fn place_of(desc: &mut GroupDesc, owner: MetadataOwner) -> Option<&mut Pblk> {
@@ -217,7 +208,7 @@ fn from_backup(
     suspect: bool,
 ) -> Result<bool> {
     let geometry = volume.geometry();
-    let Some(group) = parts.first().and_then(|&part| group_of(part)) else {
+    let Some(group) = parts.first().map(|part| part.group()) else {
         return Ok(true);
     };
     let fits = |backup: &mut Backup| {
@@ -272,9 +263,7 @@ fn relocate(
     owner: MetadataOwner,
 ) -> Result<()> {
     let geometry = volume.geometry();
-    let Some(group) = group_of(owner) else {
-        return Ok(());
-    };
+    let group = owner.group();
     let len = len_of(geometry, owner);
     let mut now = volume.group(group);
     let found = place_of(&mut now, owner).map_or(0, |place| place.0);

@@ -16,6 +16,7 @@ use crate::mapping::{self, FileMap};
 use crate::problem::JournalProblem;
 use crate::report::Cause;
 use crate::state::State;
+use crate::volume::is_clear;
 
 /// Smallest piece that a journal is made of, in blocks, where free space is in pieces.
 const PIECE_MIN: u64 = 64;
@@ -33,7 +34,7 @@ pub fn recreate(state: &State<'_>) -> Result<()> {
     }
     let ino = Ino::JOURNAL;
     let bytes = state.volume.read_inode(ino)?.unwrap_or_default();
-    if bytes.iter().any(|&byte| byte != 0) {
+    if !is_clear(&bytes) {
         return Ok(());
     }
     let extents = match default_blocks(state.geometry().blocks_count) {

@@ -19,7 +19,7 @@ use crate::error::Result;
 use crate::finding::{Finding, Place};
 use crate::problem::JournalProblem;
 use crate::report::{Cause, Findings};
-use crate::volume::Volume;
+use crate::volume::{Volume, is_clear};
 
 /// Bytes of a journal's superblock of the first version.
 const VERSION_ONE_LEN: usize = 0x24;
@@ -95,7 +95,7 @@ fn clear_recover(volume: &Volume, cause: Cause) -> Result<()> {
 fn lost(volume: &Volume, superblock: &SuperBlock, findings: &Findings<'_>) -> Result<()> {
     let inum = Ino(superblock.s_journal_inum.get());
     let bytes = volume.read_inode(Ino::JOURNAL)?.unwrap_or_default();
-    let is_clear = inum == Ino::JOURNAL && bytes.iter().all(|&byte| byte == 0);
+    let is_clear = inum == Ino::JOURNAL && is_clear(&bytes);
     if is_clear && !superblock.features().incompat.contains(Incompat::RECOVER) {
         // A new journal could not be made in an earlier round, or it never was one.
         return Ok(());

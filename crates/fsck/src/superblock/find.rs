@@ -306,20 +306,22 @@ fn mend(bytes: &[u8], device_len: u64) -> Option<Found> {
         }
     }
     for _ in 0..FIELDS_MAX {
-        let damage = match Geometry::new(&superblock) {
+        // First what the shape does not depend on: a group's size is told from its clusters.
+        let shape = match super::shape::wrong_field(&superblock) {
+            Some(damage) => Err(damage),
+            None => Geometry::new(&superblock),
+        };
+        let damage = match shape {
             Err(damage) => damage,
-            Ok(geometry) => match super::shape::wrong_field(&superblock) {
-                Some(damage) => damage,
-                None => {
-                    let fits = geometry.len_bytes() <= device_len
-                        && geometry.inode_group(Ino::ROOT).is_some();
-                    return fits.then_some(Found {
-                        superblock,
-                        geometry,
-                        findings,
-                    });
-                }
-            },
+            Ok(geometry) => {
+                let fits =
+                    geometry.len_bytes() <= device_len && geometry.inode_group(Ino::ROOT).is_some();
+                return fits.then_some(Found {
+                    superblock,
+                    geometry,
+                    findings,
+                });
+            }
         };
         let Damage::SuperblockField { field, value, .. } = damage else {
             return None;

@@ -60,7 +60,13 @@ pub fn mend_field(
             first.into()
         }
         "s_clusters_per_group" if !bigalloc => {
-            let blocks = superblock.s_blocks_per_group.get();
+            // Of the two the usual one is right.
+            let clusters = superblock.s_clusters_per_group.get();
+            let blocks = match u64::from(clusters) == block_bits {
+                true => clusters,
+                false => superblock.s_blocks_per_group.get(),
+            };
+            superblock.s_blocks_per_group = blocks.into();
             superblock.s_clusters_per_group = blocks.into();
             blocks.into()
         }

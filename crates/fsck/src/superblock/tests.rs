@@ -86,7 +86,10 @@ pub(crate) fn now() -> Options {
 pub(crate) fn assert_mended(device: &Arc<MemoryDevice>, names: &[&str]) -> Arc<MemoryDevice> {
     let first = opened(device, &now());
     let mended = first.result.unwrap();
-    assert_eq!(first.findings, names, "{:#?}", first.texts);
+    // Backups are compared with what becomes of the primary ones.
+    let by_itself = |name: &&String| !name.ends_with("-backup-differs");
+    let found: Vec<&String> = first.findings.iter().filter(by_itself).collect();
+    assert_eq!(found, names, "{:#?}", first.texts);
     let second = opened(&mended, &now());
     assert_eq!(second.texts, [""; 0], "in the second round");
     mended

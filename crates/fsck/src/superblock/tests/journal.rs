@@ -86,7 +86,11 @@ fn with_transaction() -> (Arc<MemoryDevice>, usize) {
     let new = NamedTempFile::new().unwrap();
     std::fs::write(new.path(), vec![b'j'; 1024]).unwrap();
     let write = format!("journal_write -b {block} {}", new.path().display());
-    let device = changed(&device, &["journal_open -v 3", &write, "journal_close"]);
+    // One session of debugfs, which keeps the journal open.
+    let script = format!("journal_open -c -v 3\n{write}\njournal_close\n");
+    let file = stored(&device);
+    uext4_testkit::e2fsprogs::debugfs_script(script, Some(file.path()));
+    let device = loaded(file.path());
     (device, block * 1024)
 }
 

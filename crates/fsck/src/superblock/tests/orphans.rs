@@ -70,3 +70,31 @@ fn an_orphan_file_that_is_none_is_given_up() {
     let names = ["journal-without-feature", "orphan-file-without-journal"];
     assert_mended(&journal, &names);
 }
+
+/// Extents and indirect blocks, of several levels.
+#[test]
+fn orphans_with_links_are_cut_at_their_size() {
+    for options in [
+        "-t ext3 -b 1024",
+        "-t ext4 -b 1024 -O ^metadata_csum",
+        "-t ext4 -b 1024",
+    ] {
+        for size in [0, 1, 5_000, 20_000, 400_000, 600_000] {
+            let content = NamedTempFile::new().unwrap();
+            std::fs::write(content.path(), vec![b'n'; 500_000]).unwrap();
+            let write = format!("write {} a", content.path().display());
+            let device = changed(&made(options, "16M"), &[&write]);
+            let orphan = ["ssv last_orphan 12".into(), format!("sif <12> size {size}")];
+            let orphan: Vec<&str> = orphan.iter().map(String::as_str).collect();
+            let mended = assert_mended(&changed(&device, &orphan), &["orphan"]);
+            let file = stored(&mended);
+            // The rest is freed by later passes.
+            uext4_testkit::e2fsprogs::assert_e2fsck(file.path(), "-fy", 1);
+            let text = uext4_testkit::e2fsprogs::debugfs(file.path(), "stat <12>");
+            assert!(
+                text.contains(&format!("Size: {size}\n")),
+                "{options} {size}: {text}"
+            );
+        }
+    }
+}
