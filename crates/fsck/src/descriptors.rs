@@ -149,7 +149,7 @@ fn can_be(geometry: &Geometry, group: GroupNr, start: Pblk, len: u64) -> bool {
 }
 
 /// The bitmaps and tables whose places cannot be, or overlap others. Of two that overlap the one
-/// that is out of line counts as wrong; where that cannot be told, both.
+/// that is out of line counts as wrong; where that cannot be known, both.
 fn wrong_places(geometry: &Geometry, groups: &[GroupDesc]) -> Vec<MetadataOwner> {
     let mut wrong = Vec::new();
     let mut spans = Vec::with_capacity(groups.len().saturating_mul(4));

@@ -6,8 +6,8 @@
 //!        or s_jnl_blocks ─────┘
 //! ```
 //! It comes before everything but the superblock: what the log holds is newer than what lies in
-//! its place, descriptors and inodes included. So the map is read through descriptors that nobody
-//! has checked yet, and where that fails, from the copy in the superblock.
+//! its place, descriptors and inodes included. So the map is read through descriptors that no
+//! step has checked yet, and where that fails, from the copy in the superblock.
 //!
 //! What must be written to mend the journal is written later, by [`mend`], when descriptors are
 //! known to be right; and a new journal takes its blocks when all owners are known, by
@@ -24,7 +24,7 @@ use uext4_jbd2::{Recovery, recover};
 use uext4_ondisk::fast_commit::committed_records;
 use uext4_ondisk::features::{Compat, Incompat};
 use uext4_ondisk::inode::{FileType, I_BLOCK_LEN, InodeFlags, RawInode};
-use uext4_ondisk::journal::{JBD2_MAGIC, JournalSuperblock, MIN_JOURNAL_BLOCKS, unescape};
+use uext4_ondisk::journal::{JournalHeader, JournalSuperblock, MIN_JOURNAL_BLOCKS, unescape};
 use uext4_ondisk::num::{hi32, lo32};
 use uext4_ondisk::superblock::{JNL_BACKUP_BLOCKS, SuperBlock};
 use uext4_ondisk::{Ino, Pblk};
@@ -227,7 +227,7 @@ fn has_magic(volume: &Volume, map: &Map) -> Result<bool> {
     if let Some(first) = map.runs.first() {
         volume.overlay().read_block(first.start, &mut bytes)?;
     }
-    Ok(bytes[..4] == JBD2_MAGIC.to_be_bytes())
+    Ok(JournalHeader::parse(&bytes).is_some())
 }
 
 /// Whether any of the blocks belongs to something else for sure.

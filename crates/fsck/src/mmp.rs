@@ -18,7 +18,7 @@ use crate::volume::Volume;
 /// Seconds between two looks at the block, if the superblock does not say.
 const INTERVAL: u16 = 5;
 
-/// The block, if the file system has one. It is metadata, and nobody owns it.
+/// The block, if the file system has one. It is metadata without an owner.
 pub fn block(volume: &Volume) -> Option<Pblk> {
     let superblock = volume.superblock();
     let has = superblock.features().incompat.contains(Incompat::MMP);

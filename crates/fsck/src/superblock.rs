@@ -105,7 +105,7 @@ fn put(overlay: &Overlay, cause: Cause, superblock: &SuperBlock) -> Result<()> {
     })
 }
 
-/// Reads the descriptors, which nobody has checked.
+/// Reads the descriptors, unchecked as they are.
 fn volume(overlay: Overlay, geometry: Geometry, superblock: SuperBlock) -> Result<Volume> {
     let size = usize::from(geometry.desc_size);
     let mut block = vec![0; geometry.block_size.len()];

@@ -46,7 +46,7 @@ pub(super) fn backups(volume: &Volume, group: GroupNr) -> Result<Vec<Backup>> {
 }
 
 /// Where mke2fs puts a bitmap or table: behind the group's head, or in a row with those of the
-/// other groups of its flex group. `None` where that cannot be told.
+/// other groups of its flex group. `None` where that cannot be known.
 pub(super) fn usual(
     geometry: &Geometry,
     groups: &[GroupDesc],

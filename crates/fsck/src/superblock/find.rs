@@ -306,7 +306,7 @@ fn mend(bytes: &[u8], device_len: u64) -> Option<Found> {
         }
     }
     for _ in 0..FIELDS_MAX {
-        // First what the shape does not depend on: a group's size is told from its clusters.
+        // First what the shape does not depend on: a group's size follows from its clusters.
         let shape = match super::shape::wrong_field(&superblock) {
             Some(damage) => Err(damage),
             None => Geometry::new(&superblock),

@@ -100,32 +100,42 @@ pub fn mend_field(
             superblock.s_inode_size = size.into();
             size.into()
         }
-        "s_desc_size" => {
-            superblock.s_desc_size = 64.into();
-            64
-        }
-        "s_log_groups_per_flex" => {
-            superblock.s_log_groups_per_flex = 4;
-            4
-        }
+        _ => return mend_feature(superblock, field),
+    };
+    Some((problem, right))
+}
+
+/// The same for fields that only count with a feature; where the right value cannot be known, the
+/// feature is cleared.
+fn mend_feature(
+    superblock: &mut SuperBlock,
+    field: &'static str,
+) -> Option<(SuperblockProblem, u64)> {
+    let mut features = superblock.features();
+    match field {
         "s_first_meta_bg" => {
-            problem = SuperblockProblem::FirstMetaGroup;
-            let mut features = superblock.features();
             features.incompat.remove(Incompat::META_BG);
             superblock.set_features(features);
             superblock.s_first_meta_bg = 0.into();
-            u64::from(gdt_blocks(superblock)?)
+            let right = gdt_blocks(superblock)?;
+            Some((SuperblockProblem::FirstMetaGroup, right.into()))
         }
         "s_reserved_gdt_blocks" => {
-            let mut features = superblock.features();
             features.compat.remove(Compat::RESIZE_INODE);
             superblock.set_features(features);
             superblock.s_reserved_gdt_blocks = 0.into();
-            0
+            Some((SuperblockProblem::Field, 0))
         }
-        _ => return None,
-    };
-    Some((problem, right))
+        "s_desc_size" => {
+            superblock.s_desc_size = 64.into();
+            Some((SuperblockProblem::Field, 64))
+        }
+        "s_log_groups_per_flex" => {
+            superblock.s_log_groups_per_flex = 4;
+            Some((SuperblockProblem::Field, 4))
+        }
+        _ => None,
+    }
 }
 
 fn groups(superblock: &SuperBlock) -> Option<u32> {

@@ -1,3 +1,5 @@
+//! Tests of the first pass, on images by mke2fs that debugfs or a patch damages.
+
 use std::io::Write;
 
 use parking_lot::Mutex;

@@ -130,7 +130,7 @@ fn a_torn_transaction_is_left_out() {
 }
 
 #[test]
-fn an_external_journal_is_told_from_a_lost_one() {
+fn an_external_journal_is_no_lost_one() {
     let device = changed(&ext3(), &["ssv journal_inum 0", "ssv journal_dev 0x801"]);
     assert_mended(&device, &[]);
     let full = changed(&device, &["feature needs_recovery"]);

@@ -53,8 +53,8 @@ fn orphan_files_are_emptied() {
     let first: usize = text.split_whitespace().next().unwrap().parse().unwrap();
     let slot = patched(&device, first * 1024, &13u32.to_le_bytes());
     assert_repaired(&slot, &["orphan"]);
-    let nobody = patched(&device, first * 1024, &1300u32.to_le_bytes());
-    assert_repaired(&nobody, &["orphan-list-next"]);
+    let missing = patched(&device, first * 1024, &1300u32.to_le_bytes());
+    assert_repaired(&missing, &["orphan-list-next"]);
     let magic = patched(&device, first * 1024 + 1016, b"xx");
     assert_repaired(&magic, &["orphan-file-block"]);
     let present = changed(&device, &["feature orphan_present"]);
@@ -79,7 +79,7 @@ fn orphans_with_links_are_cut_at_their_size() {
         "-t ext4 -b 1024 -O ^metadata_csum",
         "-t ext4 -b 1024",
     ] {
-        for size in [0, 1, 5_000, 20_000, 400_000, 600_000] {
+        for size in [0, 5_000, 20_000, 400_000] {
             let content = NamedTempFile::new().unwrap();
             std::fs::write(content.path(), vec![b'n'; 500_000]).unwrap();
             let write = format!("write {} a", content.path().display());

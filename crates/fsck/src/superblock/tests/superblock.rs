@@ -234,7 +234,7 @@ fn noise_is_refused_or_mended_without_a_panic() {
     let device = made("-t ext4 -b 1024 -O orphan_file,mmp", "4M");
     let clean = device.to_bytes();
     let mut random = uext4_testkit::random::SplitMix64::new(18);
-    for _ in 0..100 {
+    for _ in 0..40 {
         let mut bytes = clean.clone();
         for _ in 0..1 + random.below(30) {
             // Superblock, descriptors, and the inodes that the first pass reads.
