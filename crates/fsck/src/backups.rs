@@ -1,9 +1,9 @@
 //! The backups of the superblock and of the descriptors.
 //!
-//! No program reads them until they are needed, and by then it is too late to mend them. What changes
-//! in daily use (counts, times, features that the kernel sets on its own) is not kept in them, and
-//! differs; what a rescue would need does not: the shape, the UUID, the other features, and the
-//! places of bitmaps and tables.
+//! No program reads them until they are needed, and by then it is too late to mend them. What
+//! changes in daily use (counts, times, features that the kernel sets on its own) is not kept in
+//! them, and differs; what a rescue would need does not: the shape, the UUID, the other features,
+//! and the places of bitmaps and tables.
 
 use uext4_ondisk::features::{Compat, Features, Incompat, RoCompat};
 use uext4_ondisk::group_desc::GroupDesc;

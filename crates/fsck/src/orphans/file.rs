@@ -15,8 +15,8 @@ use crate::problem::JournalProblem;
 use crate::report::{Cause, Findings};
 use crate::volume::Volume;
 
-/// The longest orphan file, in bytes: what the kernel accepts.
-const BYTES_MAX: u64 = 8 << 20;
+/// The longest orphan file that is read, in bytes: far more than mke2fs makes.
+const BYTES_MAX: u64 = 64 << 20;
 
 /// Releases the orphans in the file and empties it; clears it if it is not one.
 pub(super) fn run(volume: &Volume, options: &Options, findings: &Findings<'_>) -> Result<()> {
