@@ -36,19 +36,24 @@
 //! not depend on the image's word; no input makes it panic.
 
 pub mod apply;
+mod backups;
 mod bitmaps;
 mod clusters;
 mod connect;
+mod descriptors;
 mod directories;
 mod directory_list;
 mod error;
 mod finding;
 mod inode_map;
 mod inodes;
+mod journal;
 mod links;
 mod lost_found;
 mod mapping;
+mod mmp;
 mod options;
+mod orphans;
 mod overlay;
 pub mod plan_file;
 pub mod problem;
@@ -56,6 +61,7 @@ mod quota;
 mod rebuild;
 mod redo;
 mod report;
+mod resize_inode;
 mod run;
 mod shared;
 mod state;

@@ -14,7 +14,9 @@ use crate::redo::UnfinishedRepair;
 use crate::report::{Cause, Findings, Observer, Pass, Progress};
 use crate::state::State;
 use crate::superblock;
-use crate::{bitmaps, connect, directories, inodes, links, quota, shared, xattr};
+use crate::{
+    bitmaps, connect, directories, inodes, journal, links, quota, resize_inode, shared, xattr,
+};
 
 /// Most rounds of a repair. Two are usual: one that mends and one that finds nothing more.
 const ROUNDS_MAX: u32 = 8;
@@ -140,6 +142,8 @@ fn round(
     inodes::run(&mut state)?;
     findings.finish_pass();
     shared::run(&state)?;
+    journal::recreate(&state)?;
+    resize_inode::recreate(&state)?;
     findings.finish_pass();
     directories::run(&state)?;
     findings.finish_pass();
