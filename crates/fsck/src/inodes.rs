@@ -13,12 +13,15 @@
 //! A clean inode costs its checksum, its map and a few atomic operations: nothing is allocated
 //! for it.
 
+mod attributes;
 mod blocks;
 mod fields;
 mod metadata;
 mod special;
 mod subject;
 mod symlink;
+#[cfg(test)]
+mod tests;
 mod worker;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -114,6 +117,9 @@ fn pack_anew(state: &State<'_>, repack: Repack) -> Result<()> {
         for extent in &mut extents {
             extent.unwritten = false;
         }
+    }
+    if ino == Ino::BAD_BLOCKS {
+        extents.retain(|extent| !state.touches_metadata(extent));
     }
     mapping::store(state, ino, &map, &extents, cause)
 }

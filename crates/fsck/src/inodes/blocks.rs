@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use uext4_ondisk::extent::Extent;
 use uext4_ondisk::features::RoCompat;
+use uext4_ondisk::indirect::Reach;
 use uext4_ondisk::inode::{FileType, InodeFlags};
 use uext4_ondisk::num::{hi32, lo16, lo32};
 use uext4_ondisk::{Ino, Pblk};
@@ -40,6 +41,8 @@ struct Seen {
     /// The logical block behind the last one that was written.
     end_written: u64,
     has_unwritten: bool,
+    /// Blocks in the list of bad blocks that the file system itself needs.
+    metadata: u64,
     /// The first problem.
     cause: Option<Cause>,
 }
@@ -59,6 +62,10 @@ impl Visitor for Claims<'_, '_> {
 
     fn extent(&mut self, extent: Extent) {
         let State { used, shared, .. } = self.state;
+        if self.ino == Ino::BAD_BLOCKS && self.state.touches_metadata(&extent) {
+            self.seen.metadata += u64::from(extent.len);
+            return;
+        }
         let clusters = self.seen.count.add(self.state, &extent);
         let may_share = self.may_share;
         used.add(clusters, |again| {
@@ -105,6 +112,12 @@ impl Worker<'_, '_> {
             let ino = subject.ino;
             self.found.repacks.push(Repack { ino, cause });
         }
+        if seen.metadata != 0 {
+            let ino = subject.ino;
+            let finding = subject.finding(InodeProblem::BadBlockMetadata);
+            let cause = self.state.report(finding.found(seen.metadata));
+            self.found.repacks.push(Repack { ino, cause });
+        }
         let form = mapping::form(self.state.geometry(), subject.ino, &subject.raw);
         match subject.file_type() {
             Some(FileType::Directory) => self.directory(subject, form, &seen)?,
@@ -116,7 +129,7 @@ impl Worker<'_, '_> {
             self.release(subject)?;
             return Ok(());
         }
-        let attributes = self.attributes(subject);
+        let attributes = self.attributes(subject)?;
         let mut clusters = seen.count.clusters.saturating_add(attributes);
         if subject.ino == Ino::RESIZE {
             clusters = self.resize_blocks(&subject.raw)?;
@@ -124,7 +137,7 @@ impl Worker<'_, '_> {
         let geometry = self.state.geometry();
         let bytes = clusters << geometry.cluster_bits << geometry.block_size.log2();
         self.count_usage(subject, bytes);
-        if seen.cause.is_some() {
+        if seen.cause.is_some() || seen.metadata != 0 {
             return Ok(());
         }
         self.compare_blocks(subject, clusters)
@@ -192,8 +205,13 @@ impl Worker<'_, '_> {
         if form == Form::None || subject.has(InodeFlags::VERITY) || reserved {
             return Ok(());
         }
+        let blocks_max = match form {
+            Form::Extents => u64::from(u32::MAX),
+            _ => Reach::new(self.state.geometry().block_size).blocks_max(),
+        };
+        let blocks_max = blocks_max.min(u32::MAX.into());
         let last_written = seen.end_written.saturating_sub(1) << log2;
-        if size < last_written {
+        if size < last_written || size > blocks_max << log2 {
             self.set_size(subject, size, seen.end_written << log2)?;
         }
         Ok(())
@@ -229,21 +247,5 @@ impl Worker<'_, '_> {
             }
         })?;
         Ok(())
-    }
-
-    /// Claims the block of attributes; returns how many clusters they add to `i_blocks`.
-    fn attributes(&self, subject: &Subject<'_>) -> u64 {
-        let block = subject.xattr_block();
-        if block.0 == 0 {
-            return 0;
-        }
-        let State { used, shared, .. } = self.state;
-        let mut blocks = self.state.xattr_blocks.lock();
-        let count = blocks.entry(block).or_insert(0);
-        *count = count.saturating_add(1);
-        if *count == 1 {
-            used.add(used.of_blocks(block, 1), |again| shared.add(again, |_| ()));
-        }
-        1
     }
 }

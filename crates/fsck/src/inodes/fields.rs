@@ -2,7 +2,7 @@
 
 use uext4_ondisk::extent::{EXT4_EXT_MAGIC, EXT4_MAX_EXTENT_DEPTH, header, max_entries};
 use uext4_ondisk::features::{Compat, Incompat, RoCompat};
-use uext4_ondisk::inode::{FileType, I_BLOCK_LEN, InodeFlags, S_IFREG};
+use uext4_ondisk::inode::{FileType, I_BLOCK_LEN, InodeFlags, S_IFDIR, S_IFREG};
 use uext4_ondisk::num::lo32;
 use uext4_ondisk::{Ino, Pblk};
 
@@ -40,7 +40,9 @@ impl Worker<'_, '_> {
     /// Examines the fields of an inode in use.
     pub fn fields(&self, subject: &mut Subject<'_>) -> Result<()> {
         let deleted = subject.raw.i_dtime.get();
-        if deleted != 0 {
+        // Of a reserved inode without links only a link of the list of orphans is wrong.
+        let is_linked = subject.raw.i_links_count.get() != 0;
+        if deleted != 0 && (is_linked || self.is_orphan_link(deleted)) {
             let finding = subject.finding(InodeProblem::DeletionTime).found(deleted);
             self.mend(subject, finding, |raw| raw.i_dtime = 0.into())?;
         }
@@ -48,6 +50,7 @@ impl Worker<'_, '_> {
         if subject.is_cleared || subject.ino == Ino::BAD_BLOCKS {
             return Ok(());
         }
+        self.lost_directory(subject)?;
         let Some(file_type) = subject.file_type() else {
             let mode = subject.raw.i_mode.get();
             let finding = subject.finding(InodeProblem::Mode).found(mode);
@@ -62,6 +65,37 @@ impl Worker<'_, '_> {
             _ => self.device(subject)?,
         }
         self.high_halves(subject, file_type)
+    }
+
+    /// A directory whose mode was damaged begins with its own name, and no file of another type
+    /// without contents does.
+    fn lost_directory(&self, subject: &mut Subject<'_>) -> Result<()> {
+        match subject.file_type() {
+            Some(FileType::Regular | FileType::Directory | FileType::Symlink) => return Ok(()),
+            _ if subject.size() < self.state.geometry().block_size.bytes().into() => {
+                return Ok(());
+            }
+            _ => {}
+        }
+        let mut raw = subject.raw;
+        let permissions = raw.i_mode.get() & 0o7777;
+        raw.i_mode = (S_IFDIR | permissions).into();
+        let map = mapping::read(self.state, subject.ino, &raw)?;
+        let Some(first) = map.extents.first().filter(|first| first.lblk.0 == 0) else {
+            return Ok(());
+        };
+        let mut block = vec![0; self.state.geometry().block_size.len()];
+        let overlay = self.state.volume.overlay();
+        overlay.read_block(first.pblk, &mut block)?;
+        if !begins_directory(&block, subject.ino) {
+            return Ok(());
+        }
+        let finding = subject.finding(InodeProblem::Directory);
+        let finding = finding.found(subject.raw.i_mode.get());
+        self.mend(subject, finding, |raw| {
+            raw.i_mode = (S_IFDIR | permissions).into();
+        })?;
+        Ok(())
     }
 
     /// Clears flags, with a finding.
@@ -122,14 +156,17 @@ impl Worker<'_, '_> {
             return self.inline_data(subject, file_type);
         }
         let extents = incompat.contains(Incompat::EXTENTS);
-        if subject.has(InodeFlags::EXTENTS) && !extents {
-            let finding = subject.finding(InodeProblem::ExtentsFeature);
-            self.mend(subject, finding, |raw| {
-                raw.i_flags = (raw.i_flags.get() & !InodeFlags::EXTENTS.bits()).into();
-                if holds_tree {
-                    raw.i_block = [0; I_BLOCK_LEN];
-                }
+        let is_tree = holds_tree && is_whole_root(&subject.raw.i_block);
+        if !extents && is_tree {
+            let cause = self
+                .state
+                .report(subject.finding(InodeProblem::ExtentsFeature));
+            self.state.volume.update_superblock(cause, |superblock| {
+                let features = superblock.s_feature_incompat.get() | Incompat::EXTENTS.bits();
+                superblock.s_feature_incompat = features.into();
             })?;
+        } else if !extents && subject.has(InodeFlags::EXTENTS) {
+            self.clear_flags(subject, InodeProblem::ExtentsFlag, InodeFlags::EXTENTS)?;
         }
         if file_type == FileType::Symlink {
             let is_short = (1..I_BLOCK_LEN as u64).contains(&subject.size());
@@ -139,10 +176,10 @@ impl Worker<'_, '_> {
             }
         }
         let has_map = file_type != FileType::Symlink || !mapping::is_fast_symlink(&subject.raw);
-        if !has_map || !extents || subject.has(InodeFlags::EXTENTS) {
+        if !has_map || subject.has(InodeFlags::EXTENTS) {
             return Ok(());
         }
-        if holds_tree {
+        if is_tree {
             let finding = subject.finding(InodeProblem::ExtentsMissing);
             self.mend(subject, finding, |raw| {
                 raw.i_flags = (raw.i_flags.get() | InodeFlags::EXTENTS.bits()).into();
@@ -274,6 +311,19 @@ impl Subject<'_> {
         let (lo, high) = (self.raw.i_file_acl_lo, self.raw.i_file_acl_high);
         Pblk(u64::from(high.get()) << 32 | u64::from(lo.get()))
     }
+}
+
+/// Whether a block begins with "." of this inode and "..".
+fn begins_directory(block: &[u8], ino: Ino) -> bool {
+    // Inode, length of the record, length of the name, type, name; then the next record.
+    let dot = block.get(..4) == Some(&ino.0.to_le_bytes()) && block.get(4..6) == Some(&[12, 0]);
+    let name = |at: usize| block.get(at).copied();
+    dot && name(6) == Some(1) && block.get(8..9) == Some(b".") && block.get(20..22) == Some(b"..")
+}
+
+/// Whether an extent tree says that it has all the room there is: no block numbers look so.
+fn is_whole_root(i_block: &[u8; I_BLOCK_LEN]) -> bool {
+    header(i_block).is_some_and(|head| head.eh_max.get() == max_entries(I_BLOCK_LEN))
 }
 
 /// Whether `i_block` begins as an extent tree does.

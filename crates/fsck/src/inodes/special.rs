@@ -32,6 +32,8 @@ pub struct System {
     named: [u32; 5],
     /// The inode of the orphan file, without that feature.
     unused_orphan_file: u32,
+    /// Times below it are numbers of inodes; 0 if that cannot be told.
+    pub times_from: u32,
 }
 
 impl System {
@@ -41,6 +43,13 @@ impl System {
         let quota = features.ro_compat.contains(RoCompat::QUOTA);
         let orphans = features.compat.contains(Compat::ORPHAN_FILE);
         let orphan_file = superblock.s_orphan_file_inum.get();
+        let inodes = superblock.s_inodes_count.get();
+        let times = [
+            superblock.s_mkfs_time.get(),
+            superblock.s_wtime.get(),
+            superblock.s_lastcheck.get(),
+        ];
+        let is_late = times.iter().all(|&time| time > inodes);
         let given = |feature: bool, ino: u32| if feature { ino } else { 0 };
         Self {
             named: [
@@ -51,6 +60,7 @@ impl System {
                 given(orphans, orphan_file),
             ],
             unused_orphan_file: given(!orphans, orphan_file),
+            times_from: if is_late { inodes } else { 0 },
         }
     }
 

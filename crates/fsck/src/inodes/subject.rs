@@ -168,8 +168,9 @@ impl Worker<'_, '_> {
     }
 
     fn unused(&self, subject: &mut Subject<'_>) -> Result<()> {
-        let raw = &subject.raw;
-        if raw.i_mode.get() == 0 || raw.i_dtime.get() != 0 {
+        let (mode, deleted) = (subject.raw.i_mode.get(), subject.raw.i_dtime.get());
+        let is_linked = self.is_orphan_link(deleted);
+        if !is_linked && (mode == 0 || deleted != 0) {
             return Ok(());
         }
         // Of a repair without a clock, any time but zero will do.
@@ -177,6 +178,12 @@ impl Worker<'_, '_> {
         let finding = subject.finding(InodeProblem::NoDeletionTime);
         self.mend(subject, finding, |raw| raw.i_dtime = now.into())?;
         Ok(())
+    }
+
+    /// Whether a deletion time must be the number of the next orphan: no inode was deleted so
+    /// soon after 1970, if the file system's own times are later.
+    pub fn is_orphan_link(&self, deleted: u32) -> bool {
+        deleted != 0 && deleted < self.common.system.times_from
     }
 
     /// Notes an inode in use for the next passes.

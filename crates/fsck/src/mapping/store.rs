@@ -167,7 +167,12 @@ impl<'p, 's> Places<'p, 's> {
         self.taken = self.taken.saturating_add(1);
         match self.next_old() {
             Some(block) => Ok(block),
-            None => self.state.allocate(self.goal, 1, "a block map"),
+            None => {
+                let block = self.state.allocate(self.goal, 1, "a block map")?;
+                // The next one is looked for behind it, not from the start again.
+                self.goal = block;
+                Ok(block)
+            }
         }
     }
 
