@@ -67,7 +67,7 @@ struct Repack {
 pub fn run(state: &mut State<'_>) -> Result<()> {
     metadata::claim(state);
     let common = Common {
-        system: special::System::new(&state.volume.superblock()),
+        system: special::System::new(&state.volume.superblock(), state.options.now),
         ..Common::default()
     };
     let groups = u64::from(state.geometry().groups_count.get());

@@ -34,10 +34,12 @@ pub struct System {
     unused_orphan_file: u32,
     /// Times below it are numbers of inodes; 0 if that cannot be told.
     pub times_from: u32,
+    /// The time of the repair; of one without a clock, that of the last write.
+    pub now: u32,
 }
 
 impl System {
-    pub fn new(superblock: &SuperBlock) -> Self {
+    pub fn new(superblock: &SuperBlock, now: u32) -> Self {
         let features = superblock.features();
         let journal = features.compat.contains(Compat::HAS_JOURNAL);
         let quota = features.ro_compat.contains(RoCompat::QUOTA);
@@ -61,6 +63,7 @@ impl System {
             ],
             unused_orphan_file: given(!orphans, orphan_file),
             times_from: if is_late { inodes } else { 0 },
+            now: now.max(superblock.s_wtime.get()).max(1),
         }
     }
 

@@ -71,7 +71,7 @@ impl Worker<'_, '_> {
         subject.is_cleared = true;
         // The generation stays, so that old handles do not fit what comes in its place.
         let generation = subject.raw.i_generation;
-        let now = self.state.options.now;
+        let now = self.common.system.now;
         self.state.volume.update_inode(subject.ino, cause, |bytes| {
             bytes.fill(0);
             let raw = RawInode {
@@ -173,8 +173,7 @@ impl Worker<'_, '_> {
         if !is_linked && (mode == 0 || deleted != 0) {
             return Ok(());
         }
-        // Of a repair without a clock, any time but zero will do.
-        let now = self.state.options.now.max(1);
+        let now = self.common.system.now;
         let finding = subject.finding(InodeProblem::NoDeletionTime);
         self.mend(subject, finding, |raw| raw.i_dtime = now.into())?;
         Ok(())
