@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use uext4_ondisk::features::RoCompat;
 use uext4_ondisk::inode::{FileType, RawInode};
-use uext4_ondisk::{GroupNr, Ino};
+use uext4_ondisk::{GroupNr, Ino, Lblk};
 
 use crate::error::Result;
 use crate::finding::{Finding, Place};
@@ -114,8 +114,12 @@ fn pack_anew(state: &State<'_>, repack: Repack) -> Result<()> {
     let map = mapping::read(state, ino, &raw)?;
     let mut extents = map.extents.clone();
     if FileType::from_mode(raw.i_mode.get()) == Some(FileType::Directory) {
+        // Neither holes nor blocks that were never written.
+        let mut next = 0_u32;
         for extent in &mut extents {
             extent.unwritten = false;
+            extent.lblk = Lblk(next);
+            next = next.saturating_add(extent.len.into());
         }
     }
     if ino == Ino::BAD_BLOCKS {

@@ -7,7 +7,7 @@ use uext4_ondisk::features::RoCompat;
 use uext4_ondisk::indirect::Reach;
 use uext4_ondisk::inode::{FileType, InodeFlags};
 use uext4_ondisk::num::{hi32, lo16, lo32};
-use uext4_ondisk::{Ino, Pblk};
+use uext4_ondisk::{Ino, Lblk, Pblk};
 
 use super::Repack;
 use super::subject::Subject;
@@ -36,6 +36,8 @@ struct Claims<'c, 's> {
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     count: ClusterCount,
+    /// Blocks of the file so far.
+    blocks: u32,
     /// The logical block behind the last one.
     end: u64,
     /// The logical block behind the last one that was written.
@@ -75,14 +77,17 @@ impl Visitor for Claims<'_, '_> {
         });
         let end = u64::from(extent.lblk.0) + u64::from(extent.len);
         self.seen.end = end;
+        let before = self.seen.blocks;
+        self.seen.blocks = before.saturating_add(extent.len.into());
         if extent.unwritten {
             self.seen.has_unwritten = true;
         } else {
             self.seen.end_written = end;
         }
         if let Some(runs) = &mut self.runs {
+            // Without the holes before it, as it will be.
             runs.push(Run {
-                lblk: extent.lblk,
+                lblk: Lblk(before),
                 pblk: extent.pblk,
                 len: extent.len.into(),
             });
@@ -186,7 +191,16 @@ impl Worker<'_, '_> {
             let ino = subject.ino;
             self.found.repacks.push(Repack { ino, cause });
         }
-        let right = seen.end << self.state.geometry().block_size.log2();
+        if seen.end != seen.blocks.into() {
+            let finding = subject.finding(InodeProblem::DirectoryHole);
+            let finding = finding.found(seen.end - 1).right(seen.blocks);
+            let cause = self.mend(subject, finding, |raw| {
+                raw.i_flags = (raw.i_flags.get() & !InodeFlags::INDEX.bits()).into();
+            })?;
+            let ino = subject.ino;
+            self.found.repacks.push(Repack { ino, cause });
+        }
+        let right = u64::from(seen.blocks) << self.state.geometry().block_size.log2();
         let size = subject.size();
         if size != right {
             self.set_size(subject, size, right)?;

@@ -46,12 +46,10 @@ impl System {
         let orphans = features.compat.contains(Compat::ORPHAN_FILE);
         let orphan_file = superblock.s_orphan_file_inum.get();
         let inodes = superblock.s_inodes_count.get();
-        let times = [
-            superblock.s_mkfs_time.get(),
-            superblock.s_wtime.get(),
-            superblock.s_lastcheck.get(),
-        ];
-        let is_late = times.iter().all(|&time| time > inodes);
+        let written = superblock.s_wtime.get();
+        let others = [superblock.s_mkfs_time.get(), superblock.s_lastcheck.get()];
+        // Those not known are 0.
+        let is_late = written > inodes && others.iter().all(|&time| time == 0 || time > inodes);
         let given = |feature: bool, ino: u32| if feature { ino } else { 0 };
         Self {
             named: [
@@ -168,6 +166,10 @@ pub fn note_reserved(state: &State<'_>) {
 /// Makes an empty root directory, if there is none.
 pub fn root(state: &mut State<'_>) -> Result<()> {
     if state.inodes.get(Ino::ROOT).kind == Kind::File(FileType::Directory) {
+        return Ok(());
+    }
+    if state.volume.inode_place(Ino::ROOT).is_none() {
+        // Its inode table must be found first.
         return Ok(());
     }
     let finding = Finding::new(InodeProblem::RootMissing, Place::inode(Ino::ROOT));
