@@ -242,7 +242,7 @@ fn flags(volume: &Volume, findings: &Findings<'_>) -> Result<()> {
         let per_group = geometry.inodes_per_group.get();
         let is_used = desc.flags & BG_INODE_UNINIT != 0 && desc.free_inodes != per_group;
         if is_used || desc.itable_unused > desc.free_inodes.min(per_group) {
-            let finding = Finding::new(GroupProblem::TableUnused, Place::group(group));
+            let finding = Finding::new(GroupProblem::TableUnusedRange, Place::group(group));
             let finding = finding.found(desc.itable_unused).right(desc.free_inodes);
             volume.update_group(group, findings.report(finding), |desc| {
                 desc.flags &= !BG_INODE_UNINIT;

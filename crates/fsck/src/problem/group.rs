@@ -63,7 +63,7 @@ super::problems! {
         "clear the marks";
     LastBlockUninit = "group-last-block-uninit", Damage, Nothing, ["PR_0_BB_UNINIT_LAST"],
         "the block bitmap of the last group is marked as not initialised", "clear the mark";
-    TableUnused = "group-table-unused", Damage, Nothing, ["PR_0_GDT_ITABLE_UNUSED"],
+    TableUnusedRange = "group-table-unused-range", Damage, Nothing, ["PR_0_GDT_ITABLE_UNUSED"],
         "{found} inodes at the end of the table are said to be unused, {right} are free",
         "read the whole table";
     BackupDiffers = "group-backup-differs", Note, Nothing, [],
