@@ -15,7 +15,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use uext4_ondisk::inode::InodeFlags;
+use uext4_ondisk::inode::{FileType, InodeFlags};
 use uext4_ondisk::{Ino, Lblk};
 
 use crate::directories::blocks::RECORD_MIN;
@@ -48,7 +48,7 @@ pub fn run(state: &State<'_>) -> Result<()> {
 
 /// Makes a root directory if there is none.
 fn root(state: &State<'_>) -> Result<()> {
-    if state.inodes.get(Ino::ROOT).kind != Kind::Unused {
+    if state.inodes.get(Ino::ROOT).kind == Kind::File(FileType::Directory) {
         return Ok(());
     }
     let finding = Finding::new(DirectoryProblem::NoRoot, Place::inode(Ino::ROOT));
