@@ -95,6 +95,7 @@ pub fn run(state: &mut State<'_>) -> Result<()> {
         pack_anew(state, repack)?;
     }
     special::root(state)?;
+    special::note_reserved(state);
     large_file_feature(state, &common)
 }
 

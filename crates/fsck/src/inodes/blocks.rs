@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use uext4_ondisk::extent::Extent;
-use uext4_ondisk::features::{Incompat, RoCompat};
+use uext4_ondisk::features::RoCompat;
 use uext4_ondisk::inode::{FileType, InodeFlags};
 use uext4_ondisk::num::{hi32, lo16, lo32};
 use uext4_ondisk::{Ino, Pblk};
@@ -105,7 +105,7 @@ impl Worker<'_, '_> {
             let ino = subject.ino;
             self.found.repacks.push(Repack { ino, cause });
         }
-        let form = mapping::form(self.state.geometry(), &subject.raw);
+        let form = mapping::form(self.state.geometry(), subject.ino, &subject.raw);
         match subject.file_type() {
             Some(FileType::Directory) => self.directory(subject, form, &seen)?,
             Some(FileType::Regular) => self.regular(subject, form, &seen)?,
@@ -116,8 +116,11 @@ impl Worker<'_, '_> {
             self.release(subject)?;
             return Ok(());
         }
-        let attributes = self.attributes(subject)?;
-        let clusters = seen.count.clusters.saturating_add(attributes);
+        let attributes = self.attributes(subject);
+        let mut clusters = seen.count.clusters.saturating_add(attributes);
+        if subject.ino == Ino::RESIZE {
+            clusters = self.resize_blocks(&subject.raw)?;
+        }
         let geometry = self.state.geometry();
         let bytes = clusters << geometry.cluster_bits << geometry.block_size.log2();
         self.count_usage(subject, bytes);
@@ -215,8 +218,7 @@ impl Worker<'_, '_> {
         };
         let found = u64::from(high) << 32 | u64::from(subject.raw.i_blocks_lo.get());
         let right = mapping::blocks_field(geometry, clusters, is_huge);
-        // The resize inode counts the descriptors that it keeps free.
-        if found == right || subject.ino == Ino::RESIZE {
+        if found == right {
             return Ok(());
         }
         let finding = subject.finding(InodeProblem::Blocks);
@@ -230,20 +232,10 @@ impl Worker<'_, '_> {
     }
 
     /// Claims the block of attributes; returns how many clusters they add to `i_blocks`.
-    fn attributes(&mut self, subject: &Subject<'_>) -> Result<u64> {
-        let high = match self
-            .state
-            .geometry()
-            .features
-            .incompat
-            .contains(Incompat::BIT64)
-        {
-            true => subject.raw.i_file_acl_high.get(),
-            false => 0,
-        };
-        let block = Pblk(u64::from(high) << 32 | u64::from(subject.raw.i_file_acl_lo.get()));
+    fn attributes(&self, subject: &Subject<'_>) -> u64 {
+        let block = subject.xattr_block();
         if block.0 == 0 {
-            return Ok(0);
+            return 0;
         }
         let State { used, shared, .. } = self.state;
         let mut blocks = self.state.xattr_blocks.lock();
@@ -252,6 +244,6 @@ impl Worker<'_, '_> {
         if *count == 1 {
             used.add(used.of_blocks(block, 1), |again| shared.add(again, |_| ()));
         }
-        Ok(1)
+        1
     }
 }

@@ -162,9 +162,9 @@ impl Worker<'_, '_> {
     }
 
     fn is_in_use(&self, subject: &Subject<'_>) -> bool {
-        let links = subject.raw.i_links_count.get();
-        // The list of bad blocks has neither links nor a type.
-        links != 0 || subject.ino == Ino::BAD_BLOCKS
+        // Reserved inodes are in use whether or not they have links.
+        let reserved = subject.ino.0 < self.state.geometry().first_ino;
+        subject.raw.i_links_count.get() != 0 || reserved
     }
 
     fn unused(&self, subject: &mut Subject<'_>) -> Result<()> {

@@ -41,7 +41,7 @@ pub fn store(
         .map(|seed| seed.inode(ino, raw.i_generation.get()));
     let goal = extents.first().map_or(Pblk(0), |extent| extent.pblk);
     let mut places = Places::new(state, old, goal, cause);
-    let i_block = match form(geometry, &raw) {
+    let i_block = match form(geometry, ino, &raw) {
         Form::None => return Ok(()),
         Form::Extents => {
             let mut root = [0; I_BLOCK_LEN];
