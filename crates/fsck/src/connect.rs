@@ -28,6 +28,7 @@ use crate::inode_map::Kind;
 use crate::lost_found;
 use crate::problem::DirectoryProblem;
 use crate::rebuild::{self, Request};
+use crate::report::{Pass, Progress};
 use crate::state::State;
 
 /// Permissions of a root directory that had to be made.
@@ -38,6 +39,11 @@ const ROOT_MODE: u16 = 0o755;
 /// # Errors
 /// Of the device and of the overlay; [`Error::NoSpace`].
 pub fn run(state: &State<'_>) -> Result<()> {
+    state.findings.progress(Progress {
+        pass: Pass::Connected,
+        done: 0,
+        total: 1,
+    })?;
     root(state)?;
     settle_claims(state)?;
     unconnected(state)?;
