@@ -1,0 +1,3 @@
+//! Damaged images: what is found, and what e2fsck says of the repair.
+
+mod directories;
