@@ -13,13 +13,14 @@
 //! ```
 //!
 //! Damage states what it may cost ([`Hurt`]): what it does not name must be there afterwards, bit
-//! for bit.
+//! for bit ([`Contents`]).
 
 pub mod images;
 pub mod random;
 mod survey;
 mod target;
 
+mod contents;
 mod directories;
 mod entries;
 mod extents;
@@ -36,6 +37,7 @@ mod shared;
 mod superblock;
 mod xattrs;
 
+pub use contents::Contents;
 pub use survey::{Known, Mapped, Node, Survey};
 pub use target::{Bitmap, Hurt, Leaf, Record, Target};
 

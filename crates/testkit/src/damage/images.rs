@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use rustix::fs::{CWD, FileType, Mode, XattrFlags, makedev, mknodat, setxattr};
 
-use super::Survey;
+use super::{Contents, Survey};
 use crate::e2fsprogs::{assert_clean, assert_e2fsck, debugfs_write, mke2fs};
 use crate::tools::{is_root, scratch};
 
@@ -166,15 +166,21 @@ pub struct Sample {
     pub kind: ImageKind,
     /// The image.
     pub survey: Survey,
+    /// What its files hold.
+    pub contents: Contents,
 }
 
 /// The image of this index of [`ALL`], made once in a run.
 #[track_caller]
 pub fn sample(index: usize) -> &'static Sample {
     static SAMPLES: [OnceLock<Sample>; ALL.len()] = [const { OnceLock::new() }; ALL.len()];
-    SAMPLES[index].get_or_init(|| Sample {
-        kind: ALL[index],
-        survey: Survey::new(make(ALL[index])),
+    SAMPLES[index].get_or_init(|| {
+        let survey = Survey::new(make(ALL[index]));
+        Sample {
+            kind: ALL[index],
+            contents: Contents::new(&survey),
+            survey,
+        }
     })
 }
 
