@@ -12,8 +12,10 @@ use crate::finding::Finding;
 use crate::inode_map::InodeMap;
 use crate::options::Options;
 use crate::report::{Cause, Findings};
+use crate::tree::Tree;
 use crate::usage::Usage;
 use crate::volume::Volume;
+use crate::xattr::XattrBlocks;
 
 /// A file system under examination.
 pub struct State<'a> {
@@ -27,16 +29,20 @@ pub struct State<'a> {
     pub used: ClusterSet,
     /// Clusters that have more than one owner.
     pub shared: ClusterSet,
+    /// Clusters of the file system's own: superblocks, descriptors, bitmaps and inode tables.
+    pub metadata: ClusterSet,
     /// What is known of each inode.
     pub inodes: InodeMap,
     /// The directories in use; sorted when the pass over inodes has ended.
     pub directories: DirectoryList,
     /// References to each block of extended attributes, from inodes in use.
-    pub xattr_blocks: Mutex<HashMap<Pblk, u32, FxBuildHasher>>,
-    /// References to each inode that holds the value of an attribute.
+    pub xattr_blocks: XattrBlocks,
+    /// References to each inode that holds the value of an attribute; see [`crate::xattr`].
     pub ea_inodes: Mutex<HashMap<Ino, u32, FxBuildHasher>>,
     /// What each owner uses, if there are quota files.
     pub usage: Mutex<Usage>,
+    /// How directories hang together; filled by the pass over directories.
+    pub tree: Tree,
 }
 
 impl<'a> State<'a> {
@@ -48,11 +54,13 @@ impl<'a> State<'a> {
             findings,
             used: ClusterSet::new(geometry),
             shared: ClusterSet::new(geometry),
+            metadata: ClusterSet::new(geometry),
             inodes: InodeMap::new(geometry),
             directories: DirectoryList::default(),
-            xattr_blocks: Mutex::default(),
+            xattr_blocks: XattrBlocks::default(),
             ea_inodes: Mutex::default(),
             usage: Mutex::default(),
+            tree: Tree::default(),
             volume,
         }
     }
@@ -65,6 +73,13 @@ impl<'a> State<'a> {
     /// Reports a finding and returns the cause of the changes that mend it.
     pub fn report(&self, finding: Finding) -> Cause {
         self.findings.report(finding)
+    }
+
+    /// Whether a block belongs to the file system itself. Only once they are all known: in the
+    /// pass over inodes, after its first step.
+    pub fn is_metadata(&self, block: Pblk) -> bool {
+        self.metadata
+            .contains_any(self.metadata.of_blocks(block, 1))
     }
 
     /// Takes `blocks` (of one cluster at most without `bigalloc`; a whole number of clusters is

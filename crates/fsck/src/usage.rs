@@ -27,6 +27,13 @@ impl Usage {
         used.inodes = used.inodes.saturating_add(1);
     }
 
+    /// Adds inodes that an owner has besides: those that hold values of its attributes. Their
+    /// blocks are in the `i_blocks` of the inode that has the attributes.
+    pub fn add_inodes(&mut self, kind: QuotaKind, owner: u32, inodes: u64) {
+        let used = self.owners.entry((number(kind), owner)).or_default();
+        used.inodes = used.inodes.saturating_add(inodes);
+    }
+
     /// Adds all that another one counted.
     pub fn append(&mut self, other: Self) {
         for (owner, used) in other.owners {

@@ -9,6 +9,7 @@
 //! | block numbers of a file without extents | [`block_map`] |
 //! | all names of a directory | [`directory`]; single blocks of names: [`crate::dir_block`] |
 //! | extended attributes | [`crate::xattr::pack_block`], [`crate::xattr::pack_body`] |
+//! | what all owners have | [`quota`] |
 //!
 //! Numbers are bounded here as they are where they are read: what a reader would refuse is a
 //! [`PackError`]. Nothing is written then but nodes and tables of the same map, which is of no use.
@@ -16,6 +17,7 @@
 pub mod block_map;
 pub mod directory;
 pub mod extent_tree;
+pub mod quota;
 
 use crate::extent::Extent;
 use crate::units::Pblk;
