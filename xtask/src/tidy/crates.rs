@@ -9,7 +9,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("tunables", &[]),
     ("support", &[]),
     // For tests and the lab: no crate lists it, so none but the lab depends on it outside of tests.
-    ("testkit", &["blockdev"]),
+    ("testkit", &["ondisk", "blockdev"]),
     ("extent-status", &["ondisk", "support", "tunables"]),
     ("buffer-cache", &["ondisk", "blockdev", "support"]),
     ("mballoc", &["ondisk", "support", "tunables"]),

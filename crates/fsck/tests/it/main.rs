@@ -1,3 +1,12 @@
-//! Damaged images: what is found, and what e2fsck says of the repair.
+//! The examination and its plans, judged by e2fsck and by what is left of the files.
 
+#[path = "../exercise/examination.rs"]
+mod exercise;
+
+mod cases;
+mod collection;
+mod damaged;
 mod directories;
+mod judge;
+mod kernel;
+mod randomly;
