@@ -32,7 +32,7 @@ pub struct System {
     named: [u32; 5],
     /// The inode of the orphan file, without that feature.
     unused_orphan_file: u32,
-    /// Times below it are numbers of inodes; 0 if that cannot be told.
+    /// Times below it are numbers of inodes; 0 if there is no way to know.
     pub times_from: u32,
     /// The time of the repair; of one without a clock, that of the last write.
     pub now: u32,
