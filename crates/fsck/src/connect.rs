@@ -18,8 +18,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use uext4_ondisk::inode::{FileType, InodeFlags};
 use uext4_ondisk::{Ino, Lblk};
 
-use crate::directories::blocks::RECORD_MIN;
 use crate::directories::inline::InlineRecords;
+use crate::directories::record::RECORD_MIN;
 use crate::directories::reread::{self, Source, Spot};
 use crate::directory_list::Directory;
 use crate::error::{Error, Result};
@@ -172,10 +172,7 @@ fn unconnected(state: &State<'_>) -> Result<()> {
     let mut loops = BTreeSet::new();
     for (walk, start) in (1..).zip(0..list.len()) {
         let mut at = start;
-        loop {
-            let (Some(place), Some(directory)) = (walked.get_mut(at), list.get(at)) else {
-                break;
-            };
+        while let (Some(place), Some(directory)) = (walked.get_mut(at), list.get(at)) {
             if *place != 0 || directory.ino == Ino::ROOT {
                 if *place == walk {
                     loops.insert(lowest_of_loop(state, at));

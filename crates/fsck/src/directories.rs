@@ -19,12 +19,13 @@
 //! Nothing is allocated for an entry or a directory; the keys of the names of one directory are
 //! eight bytes each in a buffer that the thread keeps.
 
-pub mod blocks;
+mod blocks;
 mod encrypted;
 mod entries;
 mod index;
 pub mod inline;
 mod names;
+pub mod record;
 pub mod reread;
 
 use uext4_ondisk::checksum::CsumSeed;

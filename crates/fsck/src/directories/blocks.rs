@@ -7,87 +7,18 @@
 //! length costs the entry that holds it at most, and not even that if its name can still be read.
 
 use uext4_ondisk::dir_entry::{
-    DIR_ENTRY_HEADER_LEN, DIR_TAIL_LEN, decode_rec_len, encode_rec_len, file_type_code,
-    rec_len_for, tail, update_tail,
+    DIR_ENTRY_HEADER_LEN, DIR_TAIL_LEN, file_type_code, rec_len_for, tail, update_tail,
 };
 use uext4_ondisk::num::len32;
 
 use super::entries::Entry;
 use super::index::{Index, Role};
+use super::record::{Header, RECORD_MIN, header, put_rec_len, put_unused};
 use super::{At, Dir, Worker};
 use crate::error::Result;
 use crate::finding::Finding;
 use crate::inode_map::Kind;
 use crate::problem::DirectoryProblem;
-
-/// Length of the shortest record.
-pub const RECORD_MIN: usize = rec_len_for(1);
-
-/// What the first eight bytes of a record say.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Header {
-    /// 0: unused.
-    pub ino: u32,
-    /// Its whole length in bytes, decoded.
-    pub rec_len: usize,
-    /// Bytes of its name.
-    pub name_len: usize,
-    /// The byte of the file type.
-    pub code: u8,
-}
-
-/// Reads the header of the record at `offset` of a block; `None` if it does not fit.
-#[inline]
-pub fn header(bytes: &[u8], offset: usize) -> Option<Header> {
-    let raw = bytes.get(offset..)?.first_chunk::<DIR_ENTRY_HEADER_LEN>()?;
-    let [a, b, c, d, e, f, name_len, code] = *raw;
-    Some(Header {
-        ino: u32::from_le_bytes([a, b, c, d]),
-        rec_len: decode_rec_len(u16::from_le_bytes([e, f]), bytes.len()),
-        name_len: name_len.into(),
-        code,
-    })
-}
-
-impl Header {
-    /// Whether a record can be like this, `left` bytes before the end of the room.
-    #[inline]
-    pub fn fits(&self, left: usize) -> bool {
-        self.rec_len >= RECORD_MIN
-            && self.rec_len.is_multiple_of(4)
-            && self.rec_len <= left
-            && self.name_len.saturating_add(DIR_ENTRY_HEADER_LEN) <= self.rec_len
-    }
-}
-
-/// Stores the length of a record.
-pub fn put_rec_len(bytes: &mut [u8], offset: usize, rec_len: usize) {
-    let code = encode_rec_len(rec_len, bytes.len()).to_le_bytes();
-    if let Some(place) = bytes.get_mut(offset.saturating_add(4)..) {
-        if let Some(place) = place.first_chunk_mut::<2>() {
-            *place = code;
-        }
-    }
-}
-
-/// Writes an unused record over `rec_len` bytes.
-pub fn put_unused(bytes: &mut [u8], offset: usize, rec_len: usize) {
-    let end = offset.saturating_add(DIR_ENTRY_HEADER_LEN);
-    if let Some(place) = bytes.get_mut(offset..end) {
-        place.fill(0);
-    }
-    put_rec_len(bytes, offset, rec_len);
-}
-
-/// Makes a record unused.
-pub fn put_ino(bytes: &mut [u8], offset: usize, ino: u32) {
-    if let Some(place) = bytes
-        .get_mut(offset..)
-        .and_then(|rest| rest.first_chunk_mut::<4>())
-    {
-        *place = ino.to_le_bytes();
-    }
-}
 
 impl Worker<'_, '_> {
     /// Bytes of the block that records fill. Without a checksum record where there should be one
@@ -179,7 +110,7 @@ impl Worker<'_, '_> {
         next
     }
 
-    /// Whether a record at `start` is one that somebody wrote there.
+    /// Whether a record at `start` is one that was written there.
     fn is_likely(&self, dir: &Dir, bytes: &[u8], room: usize, start: usize) -> bool {
         header(bytes, start).is_some_and(|h| {
             h.fits(room.saturating_sub(start)) && self.is_live(dir, bytes, start, h)

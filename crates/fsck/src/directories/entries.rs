@@ -9,9 +9,9 @@ use uext4_ondisk::dir_entry::{DIR_ENTRY_HEADER_LEN, file_type_code};
 use uext4_ondisk::inode::{FileType, InodeFlags};
 use uext4_ondisk::num::len32;
 
-use super::blocks::{Header, RECORD_MIN, header, put_ino, put_rec_len, put_unused};
 use super::encrypted::{Child, ENCRYPTED_NAME_MIN};
 use super::index::{Index, Role};
+use super::record::{Header, RECORD_MIN, header, put_ino, put_rec_len, put_unused};
 use super::{At, Dir, Worker};
 use crate::finding::Finding;
 use crate::inode_map::{Kind, Known};
@@ -296,7 +296,7 @@ impl Worker<'_, '_> {
 }
 
 /// What an entry can be, or what is wrong with it.
-type Checked<T> = std::result::Result<T, DirectoryProblem>;
+type Checked<T> = Result<T, DirectoryProblem>;
 
 /// Makes a record of what was the end of the record before it: `..` if it stands there.
 fn split(bytes: &mut [u8], offset: usize, rec_len: usize) {

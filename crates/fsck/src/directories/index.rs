@@ -25,7 +25,7 @@ use uext4_ondisk::num::{index as to_index, len64};
 use uext4_ondisk::{Damage, Lblk, Pblk};
 use zerocopy::FromBytes;
 
-use super::blocks::header;
+use super::record::header;
 use super::{At, Dir};
 use crate::directory_list::Run;
 use crate::error::Result;

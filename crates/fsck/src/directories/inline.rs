@@ -11,8 +11,8 @@ use uext4_ondisk::xattr::{
 };
 use uext4_ondisk::{Ino, Lblk};
 
-use super::blocks::RECORD_MIN;
 use super::index::{Index, Role};
+use super::record::RECORD_MIN;
 use super::{At, Dir, Worker};
 use crate::error::Result;
 use crate::finding::{Finding, Place};

@@ -8,8 +8,8 @@ use uext4_ondisk::htree::{self, DX_ROOT_ENTRIES_OFFSET};
 use uext4_ondisk::num::len8;
 use uext4_ondisk::{Ino, Lblk, Pblk};
 
-use super::blocks::{Header, header, put_ino, put_rec_len};
 use super::inline::InlineRecords;
+use super::record::{Header, header, put_ino, put_rec_len};
 use crate::directory_list::Run;
 use crate::error::Result;
 use crate::finding::Place;
@@ -65,8 +65,6 @@ pub struct Seen<'b> {
     pub spot: Spot,
     /// What it names.
     pub ino: Ino,
-    /// The byte of its type.
-    pub code: u8,
     /// Its name, also `.` and `..`.
     pub name: &'b [u8],
     /// What stands behind the name in the record.
@@ -145,7 +143,7 @@ fn records(bytes: &[u8], first: Spot, each: &mut impl FnMut(Seen<'_>) -> Result<
             ino,
             rec_len,
             name_len,
-            code,
+            ..
         } = found;
         if ino != 0 {
             let body = bytes.get(offset..offset.saturating_add(rec_len));
@@ -155,7 +153,6 @@ fn records(bytes: &[u8], first: Spot, each: &mut impl FnMut(Seen<'_>) -> Result<
             each(Seen {
                 spot: Spot { offset, ..first },
                 ino: Ino(ino),
-                code,
                 name,
                 suffix,
             })?;

@@ -10,7 +10,7 @@ use uext4_ondisk::pack::directory::{DirShape, Layout as Packed, Plan};
 
 use super::names::Names;
 use super::{Old, Request};
-use crate::directories::blocks::put_rec_len;
+use crate::directories::record::put_rec_len;
 use crate::directories::reread::put_record;
 use crate::state::State;
 
@@ -54,7 +54,7 @@ pub fn plan<'n>(
         Some(_) => Rows::WithHashes(rows(format, names)),
         None => match shape.plan(names.count(), |i| names.hashed(i)) {
             Ok(plan) => Rows::Packed(plan),
-            // More names than an htree holds, or equal names that could not be told apart.
+            // More names than an htree holds, or encrypted names that are equal.
             Err(PackError::TooManyNames | PackError::SameName | _) => {
                 Rows::WithHashes(rows(format, names))
             }
