@@ -120,7 +120,7 @@ fn round(
     let mut summary = Summary::default();
     inodes::run(&mut state)?;
     findings.finish_pass();
-    shared::run(&state)?;
+    shared::run(&mut state)?;
     findings.finish_pass();
     directories::run(&state)?;
     findings.finish_pass();

@@ -38,7 +38,7 @@ use uext4_ondisk::{Ino, Pblk};
 use crate::error::Result;
 use crate::state::State;
 
-pub use block::XattrBlocks;
+pub use block::{XattrBlocks, copy, of_inode, set_of_inode};
 pub use references::references;
 
 /// What the attributes of an inode say about it.
