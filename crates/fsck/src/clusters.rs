@@ -174,6 +174,29 @@ impl ClusterSet {
         None
     }
 
+    /// The first cluster from `from` on that is in the set, or `end`.
+    pub fn first_present(&self, from: u64, end: u64) -> u64 {
+        let end = end.min(self.clusters);
+        let mut at = from;
+        while at < end {
+            let (group, bit) = self.split(at);
+            let left = u64::from((64 - bit % 64).min(self.per_group - bit));
+            let words = self.groups.get(group).and_then(OnceLock::get);
+            let Some(words) = words else {
+                at += u64::from(self.per_group - bit);
+                continue;
+            };
+            let word = words.get(index(bit / 64));
+            let word = word.map_or(0, |word| word.load(Ordering::Relaxed)) >> (bit % 64);
+            let skip = u64::from(word.trailing_zeros());
+            if skip < left {
+                return (at + skip).min(end);
+            }
+            at += left;
+        }
+        end
+    }
+
     fn split(&self, cluster: u64) -> (usize, u32) {
         let group = cluster / u64::from(self.per_group);
         let bit = (cluster % u64::from(self.per_group)) as u32;
@@ -209,5 +232,51 @@ fn runs(mut word: u64, mut each: impl FnMut(Range<u64>)) {
         each(at..at + u64::from(len));
         word = word.checked_shr(len).unwrap_or(0);
         at += u64::from(len);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uext4_mkfs::{Options, layout};
+
+    use super::*;
+
+    fn set() -> ClusterSet {
+        let mut options = Options::new([0; 16], [0; 16], 0);
+        options.block_size = Some(uext4_mkfs::BlockSizeWish::Exactly(
+            uext4_ondisk::BlockSize::MIN,
+        ));
+        let layout = layout(&options, 64 << 20).unwrap();
+        ClusterSet::new(&layout.geometry)
+    }
+
+    #[test]
+    fn adding_says_what_was_there() {
+        let set = set();
+        let mut again = Vec::new();
+        set.add(10..200, |run| again.push(run));
+        assert!(again.is_empty());
+        set.add(5..12, |run| again.push(run));
+        set.add(199..300, |run| again.push(run));
+        assert_eq!(again, [10..12, 199..200]);
+        assert!(set.contains(5) && set.contains(299) && !set.contains(300) && !set.contains(4));
+        assert!(set.contains_any(0..6) && !set.contains_any(0..5));
+    }
+
+    #[test]
+    fn gaps_and_runs_are_found_across_groups() {
+        let set = set();
+        let per_group = u64::from(set.per_group);
+        set.add(0..per_group + 7, |_| ());
+        assert_eq!(set.first_absent(0), Some(per_group + 7));
+        set.remove(per_group - 1..per_group);
+        assert_eq!(set.first_absent(3), Some(per_group - 1));
+        assert_eq!(set.first_present(per_group - 1, u64::MAX), per_group);
+        assert_eq!(set.first_present(per_group + 7, u64::MAX), set.clusters());
+        set.add(set.clusters() - 1..u64::MAX, |_| ());
+        assert_eq!(
+            set.first_present(per_group + 7, u64::MAX),
+            set.clusters() - 1
+        );
     }
 }

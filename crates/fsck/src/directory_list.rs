@@ -98,6 +98,11 @@ impl DirectoryList {
         self.directories.get(at)
     }
 
+    /// The place of this inode in [`DirectoryList::directories`], once the list is sorted.
+    pub fn position(&self, ino: Ino) -> Option<usize> {
+        self.directories.binary_search_by_key(&ino, |d| d.ino).ok()
+    }
+
     /// The blocks of a directory of this list.
     pub fn runs(&self, directory: &Directory) -> &[Run] {
         let range = index(directory.runs.start)..index(directory.runs.end);

@@ -13,6 +13,9 @@ pub enum Error {
     /// The temporary file failed.
     #[error("the temporary file for what does not fit into memory: {0}")]
     Spill(#[source] io::Error),
+    /// What is written for the user could not be written.
+    #[error("writing: {0}")]
+    Output(#[source] io::Error),
     /// No ext2, ext3 or ext4 file system can be recognised.
     #[error("no ext2, ext3 or ext4 file system: {why}")]
     NotExt4 {

@@ -35,6 +35,7 @@
 //! Every number read from the image is bounded before it is used; every walk has an end that does
 //! not depend on the image's word; no input makes it panic.
 
+pub mod apply;
 mod bitmaps;
 mod clusters;
 mod connect;
@@ -45,25 +46,33 @@ mod finding;
 mod inode_map;
 mod inodes;
 mod links;
+mod lost_found;
 mod mapping;
 mod options;
 mod overlay;
+pub mod plan_file;
 pub mod problem;
 mod quota;
+mod rebuild;
+mod redo;
 mod report;
 mod run;
 mod shared;
 mod state;
 mod superblock;
 mod threads;
+mod tree;
+pub mod undo;
 mod usage;
 mod volume;
 mod xattr;
 
+pub use clusters::ClusterSet;
 pub use error::{Error, Result};
 pub use finding::{Finding, Place};
 pub use options::{Options, SharedBlocks};
 pub use overlay::{ChangedBlock, Overlay};
 pub use problem::{Loss, Problem, Severity};
+pub use redo::{UnfinishedRepair, Writes};
 pub use report::{Cause, Observer, Pass, Progress};
 pub use run::{Outcome, Summary, examine, plan};

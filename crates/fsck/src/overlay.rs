@@ -180,6 +180,25 @@ impl Overlay {
         self.update(block, cause, |bytes| bytes.copy_from_slice(content))
     }
 
+    /// Replaces a block for several reasons. Nothing is kept if it stays as it was.
+    ///
+    /// # Errors
+    /// As [`Overlay::read_at`].
+    pub fn replace_for(&self, block: Pblk, causes: &[Cause], content: &[u8]) -> Result<(), Error> {
+        let Some((&first, more)) = causes.split_first() else {
+            return Ok(());
+        };
+        self.replace(block, first, content)?;
+        if let Some(change) = self.changes.write().blocks.get_mut(&block.0) {
+            for cause in more {
+                if !change.causes.contains(cause) {
+                    change.causes.push(*cause);
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// The changed blocks in order, one at a time; those that came back to what the device holds
     /// are left out.
     ///

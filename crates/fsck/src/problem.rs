@@ -9,18 +9,22 @@ mod directory;
 mod group;
 mod inode;
 mod journal;
+mod links;
 mod mapping;
 mod quota;
 mod superblock;
+mod table;
 mod xattr;
 
 pub use directory::DirectoryProblem;
 pub use group::GroupProblem;
 pub use inode::InodeProblem;
 pub use journal::JournalProblem;
+pub use links::LinksProblem;
 pub use mapping::MappingProblem;
 pub use quota::QuotaProblem;
 pub use superblock::SuperblockProblem;
+pub use table::document;
 pub use xattr::XattrProblem;
 
 /// Who may decide on the remedy of a problem.
@@ -32,6 +36,17 @@ pub enum Severity {
     Safe,
     /// Damage; a human should read the plan before it is applied.
     Damage,
+}
+
+impl Severity {
+    /// For programs and documents.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Note => "note",
+            Self::Safe => "safe",
+            Self::Damage => "damage",
+        }
+    }
 }
 
 /// What the remedy of a problem loses, at worst.
@@ -47,6 +62,19 @@ pub enum Loss {
     Data,
     /// A file with all that it holds.
     File,
+}
+
+impl Loss {
+    /// For programs and documents.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Nothing => "nothing",
+            Self::Name => "name",
+            Self::Attributes => "attributes",
+            Self::Data => "data",
+            Self::File => "file",
+        }
+    }
 }
 
 /// What is known of one problem.
@@ -164,6 +192,7 @@ structures! {
     Mapping(MappingProblem) = "block map";
     Xattr(XattrProblem) = "extended attributes";
     Directory(DirectoryProblem) = "directory";
+    Links(LinksProblem) = "links";
     Quota(QuotaProblem) = "quota";
 }
 

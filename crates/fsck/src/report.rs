@@ -79,6 +79,7 @@ pub struct Findings<'a> {
     max: usize,
     next: AtomicU32,
     count: AtomicU64,
+    notes: AtomicU64,
     not_safe: AtomicBool,
     open: Mutex<Vec<(Cause, Finding)>>,
     kept: Mutex<Vec<(Cause, Finding)>>,
@@ -92,6 +93,7 @@ impl<'a> Findings<'a> {
             max,
             next: AtomicU32::new(0),
             count: AtomicU64::new(0),
+            notes: AtomicU64::new(0),
             not_safe: AtomicBool::new(false),
             open: Mutex::default(),
             kept: Mutex::default(),
@@ -100,7 +102,10 @@ impl<'a> Findings<'a> {
 
     /// Takes a finding and returns what the changes of its remedy name as their cause.
     pub fn report(&self, finding: Finding) -> Cause {
-        self.count.fetch_add(1, Ordering::Relaxed);
+        match finding.problem.info().severity {
+            Severity::Note => self.notes.fetch_add(1, Ordering::Relaxed),
+            _ => self.count.fetch_add(1, Ordering::Relaxed),
+        };
         if finding.problem.info().severity == Severity::Damage {
             self.not_safe.store(true, Ordering::Relaxed);
         }
@@ -136,7 +141,12 @@ impl<'a> Findings<'a> {
         Ok(())
     }
 
-    /// How many were reported, kept or not.
+    /// How many notes were reported, kept or not.
+    pub fn notes(&self) -> u64 {
+        self.notes.load(Ordering::Relaxed)
+    }
+
+    /// How many were reported that are more than a note, kept or not.
     pub fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }

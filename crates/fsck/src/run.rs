@@ -4,10 +4,13 @@ use std::sync::Arc;
 
 use uext4_blockdev::BlockDevice;
 
+use crate::clusters::ClusterSet;
 use crate::error::Result;
-use crate::finding::Finding;
+use crate::finding::{Finding, Place};
 use crate::options::Options;
 use crate::overlay::Overlay;
+use crate::problem::SuperblockProblem;
+use crate::redo::UnfinishedRepair;
 use crate::report::{Cause, Findings, Observer, Pass, Progress};
 use crate::state::State;
 use crate::superblock;
@@ -38,11 +41,15 @@ pub struct Outcome {
     pub summary: Summary,
     /// What was found, with the numbers that the changes name as their causes.
     pub findings: Vec<(Cause, Finding)>,
+    /// Whether the first round found nothing that is more than a note.
+    pub was_clean: bool,
     /// Whether a human should read the plan: something is [`crate::Severity::Damage`].
     pub has_damage: bool,
     /// The device with all changes.
     pub overlay: Overlay,
-    /// Whether the last round found nothing: the result of the changes is consistent. Of a check,
+    /// The clusters in use once they are made.
+    pub used: ClusterSet,
+    /// Whether the last round found nothing that is more than a note: the result of the changes is consistent. Of a check,
     /// which has one round, whether the file system is.
     pub is_clean: bool,
 }
@@ -79,26 +86,38 @@ fn rounds(
     rounds_max: u32,
 ) -> Result<Outcome> {
     let findings = Findings::new(observer, options.findings_max);
-    let block_size = superblock::block_size(device, options)?;
+    let unfinished = UnfinishedRepair::find(&**device)?;
+    let block_size = match &unfinished {
+        Some(repair) => repair.block_size(),
+        None => superblock::block_size(device, options)?,
+    };
     let overlay = Overlay::new(Arc::clone(device), block_size, options.memory / 4);
-    let (summary, mut overlay) = round(overlay, options, &findings)?;
-    let mut is_clean = findings.count() == 0;
+    if let Some(repair) = unfinished {
+        let finding = Finding::new(SuperblockProblem::UnfinishedRepair, Place::whole());
+        let cause = findings.report(finding.found(repair.blocks()));
+        repair.into_overlay(&overlay, cause)?;
+    }
+    let (summary, mut overlay, mut used) = round(overlay, options, &findings)?;
+    let was_clean = findings.count() == 0;
+    let mut is_clean = was_clean;
     for _ in 1..rounds_max {
         if is_clean {
             break;
         }
         let before = findings.count();
-        overlay = round(overlay, options, &findings)?.1;
+        (_, overlay, used) = round(overlay, options, &findings)?;
         is_clean = findings.count() == before;
     }
     Ok(Outcome {
         summary: Summary {
-            findings: findings.count(),
+            findings: findings.count() + findings.notes(),
             ..summary
         },
+        was_clean,
         has_damage: findings.has_damage(),
         findings: findings.into_kept(),
         overlay,
+        used,
         is_clean,
     })
 }
@@ -108,7 +127,7 @@ fn round(
     overlay: Overlay,
     options: &Options,
     findings: &Findings<'_>,
-) -> Result<(Summary, Overlay)> {
+) -> Result<(Summary, Overlay, ClusterSet)> {
     findings.progress(Progress {
         pass: Pass::Super,
         done: 0,
@@ -132,5 +151,5 @@ fn round(
     quota::run(&state)?;
     bitmaps::run(&state, &mut summary)?;
     findings.finish_pass();
-    Ok((summary, state.volume.into_overlay()))
+    Ok((summary, state.volume.into_overlay(), state.used))
 }

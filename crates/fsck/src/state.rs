@@ -12,6 +12,7 @@ use crate::finding::Finding;
 use crate::inode_map::InodeMap;
 use crate::options::Options;
 use crate::report::{Cause, Findings};
+use crate::tree::Tree;
 use crate::usage::Usage;
 use crate::volume::Volume;
 use crate::xattr::XattrBlocks;
@@ -40,6 +41,8 @@ pub struct State<'a> {
     pub ea_inodes: Mutex<HashMap<Ino, u32, FxBuildHasher>>,
     /// What each owner uses, if there are quota files.
     pub usage: Mutex<Usage>,
+    /// How directories hang together; filled by the pass over directories.
+    pub tree: Tree,
 }
 
 impl<'a> State<'a> {
@@ -57,6 +60,7 @@ impl<'a> State<'a> {
             xattr_blocks: XattrBlocks::default(),
             ea_inodes: Mutex::default(),
             usage: Mutex::default(),
+            tree: Tree::default(),
             volume,
         }
     }
