@@ -60,6 +60,8 @@ mod run;
 mod shared;
 mod state;
 mod superblock;
+#[cfg(test)]
+mod test_image;
 mod threads;
 mod tree;
 pub mod undo;

@@ -24,6 +24,8 @@
 mod claimants;
 mod inode;
 mod keepers;
+#[cfg(test)]
+mod tests;
 
 use crate::error::Result;
 use crate::state::State;

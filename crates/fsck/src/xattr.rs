@@ -30,6 +30,8 @@ mod body;
 mod ea_inode;
 mod entries;
 mod references;
+#[cfg(test)]
+mod tests;
 
 use uext4_ondisk::inode::RawInode;
 use uext4_ondisk::xattr::{NAME_PREFIXES, XattrEntry};
