@@ -24,6 +24,8 @@
 
 mod expected;
 mod group;
+#[cfg(test)]
+mod tests;
 
 use uext4_ondisk::num::index;
 use uext4_ondisk::{GroupNr, Pblk};

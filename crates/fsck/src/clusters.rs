@@ -110,6 +110,42 @@ impl ClusterSet {
         false
     }
 
+    /// Whether nothing is in the set.
+    pub fn is_empty(&self) -> bool {
+        let words = self.groups.iter().filter_map(OnceLock::get).flatten();
+        words
+            .into_iter()
+            .all(|word| word.load(Ordering::Relaxed) == 0)
+    }
+
+    /// How many clusters from `from` on, before `end`, are in the set if `from` is, or else are
+    /// not.
+    pub fn stretch(&self, from: u64, end: u64) -> u64 {
+        let end = end.min(self.clusters);
+        let is_in = self.contains(from);
+        let mut at = from;
+        while at < end {
+            let (group, bit) = self.split(at);
+            let Some(words) = self.groups.get(group).and_then(OnceLock::get) else {
+                if is_in {
+                    break;
+                }
+                at = at.saturating_add((self.per_group - bit).into());
+                continue;
+            };
+            let word = words.get(index(bit / 64));
+            let word = word.map_or(0, |word| word.load(Ordering::Relaxed));
+            let other = if is_in { !word } else { word } >> (bit % 64);
+            let left = (64 - bit % 64).min(self.per_group - bit);
+            let same = other.trailing_zeros().min(left);
+            at = at.saturating_add(same.into());
+            if same < left {
+                break;
+            }
+        }
+        at.min(end).saturating_sub(from)
+    }
+
     /// The words of a group, 64 clusters each from the lowest bit on; `None` if no cluster of the
     /// group was ever added.
     pub fn group(&self, group: GroupNr) -> Option<&[AtomicU64]> {

@@ -53,6 +53,16 @@ impl DirectoryList {
         });
     }
 
+    /// Replaces the blocks of a directory, once the list is sorted.
+    pub fn set_runs(&mut self, ino: Ino, runs: &[Run]) {
+        let found = self.directories.binary_search_by_key(&ino, |d| d.ino);
+        if let Some(directory) = found.ok().and_then(|at| self.directories.get_mut(at)) {
+            let from = self.runs.len() as u32;
+            self.runs.extend_from_slice(runs);
+            directory.runs = from..self.runs.len() as u32;
+        }
+    }
+
     /// Adds all of another list.
     pub fn append(&mut self, other: Self) {
         for directory in &other.directories {

@@ -67,6 +67,8 @@ mod shared;
 mod state;
 mod summary;
 mod superblock;
+#[cfg(test)]
+mod test_image;
 mod threads;
 mod tree;
 pub mod undo;

@@ -164,6 +164,33 @@ fn is_needed(entry: &RawQuotaEntry) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_image::TestImage;
+
+    #[test]
+    fn usage_that_was_not_counted_is_written() {
+        // debugfs does not count what it writes.
+        let kinds = ["quota", "quota,project", "quota,bigalloc", "quota,ea_inode"];
+        for kind in kinds {
+            let image = TestImage::new(&format!("-t ext4 -O {kind}"), "16M");
+            assert_eq!(image.found(), [""; 0], "{kind}");
+            image.file("f", &[7; 100_000]);
+            image.debugfs(&["sif f uid 70000", "sif f gid 5"]);
+            let found = image.repair();
+            assert!(found.contains(&"quota-usage"), "{kind}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn a_quota_file_without_contents_is_written_anew() {
+        let image = TestImage::new("-t ext4 -O quota", "16M");
+        image.change(|bytes| {
+            let magic = QuotaKind::User.magic().to_le_bytes();
+            let at = bytes.windows(4).position(|w| w == magic).unwrap();
+            bytes[at..at + 4096].fill(0);
+        });
+        let found = image.repair();
+        assert!(found.contains(&"quota-header"), "{found:?}");
+    }
 
     fn entry(id: u32, bytes: u64, limit: u64) -> (u32, RawQuotaEntry) {
         let mut entry = RawQuotaEntry::new_zeroed();

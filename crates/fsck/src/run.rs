@@ -127,7 +127,7 @@ fn round(
     let mut summary = Summary::default();
     inodes::run(&mut state)?;
     findings.finish_pass();
-    shared::run(&state)?;
+    shared::run(&mut state)?;
     journal::recreate(&state)?;
     resize_inode::recreate(&state)?;
     findings.finish_pass();

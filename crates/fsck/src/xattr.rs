@@ -30,6 +30,8 @@ mod body;
 mod ea_inode;
 mod entries;
 mod references;
+#[cfg(test)]
+mod tests;
 
 use uext4_ondisk::inode::RawInode;
 use uext4_ondisk::xattr::{NAME_PREFIXES, XattrEntry};
@@ -38,7 +40,7 @@ use uext4_ondisk::{Ino, Pblk};
 use crate::error::Result;
 use crate::state::State;
 
-pub use block::XattrBlocks;
+pub use block::{XattrBlocks, copy, of_inode, set_of_inode};
 pub use references::references;
 
 /// What the attributes of an inode say about it.

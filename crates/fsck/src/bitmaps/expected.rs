@@ -21,10 +21,10 @@ pub fn clusters_in_group(state: &State<'_>, group: GroupNr) -> u32 {
 /// Inodes of a group that are reserved, and so in use whatever they hold.
 pub fn reserved_inodes(state: &State<'_>, group: GroupNr) -> u32 {
     let geometry = state.geometry();
-    match group {
-        GroupNr(0) => (geometry.first_ino.saturating_sub(1)).min(geometry.inodes_per_group.get()),
-        _ => 0,
-    }
+    let per_group = geometry.inodes_per_group.get();
+    let before = group.0.saturating_mul(per_group);
+    let reserved = geometry.first_ino.saturating_sub(1);
+    reserved.saturating_sub(before).min(per_group)
 }
 
 /// The block bitmap of a group, padded to a block.

@@ -3,8 +3,30 @@
 super::problems! {
     /// A problem of a block map: an extent tree or indirect blocks.
     MappingProblem:
-    Shared = "blocks-shared", Damage, Nothing, ["PR_1B_DUP_BLOCK"],
-        "{found} blocks belong to more than one owner", "give each owner its own copy";
+    // Blocks that more than one owner claims.
+    Shared = "blocks-shared", Damage, Nothing,
+        ["PR_1B_DUP_BLOCK", "PR_1B_DUP_RANGE", "PR_1B_DUP_BLOCK_HEADER", "PR_1D_DUP_FILE",
+            "PR_1D_DUP_FILE_LIST", "PR_1D_CLONE_QUESTION", "PR_1_DUP_BLOCKS_PREENSTOP"],
+        "{found} blocks from here on belong to inode {right}, too",
+        "give this inode a copy of its own";
+    SharedGiven = "blocks-shared-given", Damage, Data, ["PR_1D_DELETE_QUESTION"],
+        "{found} blocks from here on belong to inode {right}, too; they are not copied, as asked",
+        "make them a hole, which reads as zeroes";
+    SharedNoSpace = "blocks-shared-no-space", Damage, Data, ["PR_1D_CLONE_ERROR"],
+        "{found} blocks from here on belong to inode {right}, too, and no space is left for a copy",
+        "make them a hole, which reads as zeroes";
+    SharedMetadata = "blocks-shared-metadata", Damage, Data,
+        ["PR_1D_SHARE_METADATA", "PR_1_BLOCK_OVERLAPS_METADATA", "PR_1_BB_FS_BLOCK"],
+        "{found} blocks from here on belong to the file system's own structures",
+        "make them a hole, which reads as zeroes";
+    SharedProved = "blocks-shared-proved", Damage, Data, ["PR_1B_DUP_BLOCK"],
+        "{found} blocks from here on hold metadata of inode {right}, as their checksum shows",
+        "make them a hole, which reads as zeroes";
+    SharedNode = "blocks-shared-node", Damage, Nothing, ["PR_1B_DUP_BLOCK"],
+        "{found} blocks of the inode's map have another owner, too",
+        "pack the map into blocks of its own";
+    SharedAttributes = "blocks-shared-attributes", Damage, Nothing, ["PR_1B_DUP_BLOCK"],
+        "the inode's block of attributes has another owner, too", "copy it to a block of its own";
     RootHeader = "extent-root-header", Damage, Data,
         ["PR_1_MISSING_EXTENT_HEADER", "PR_1_EXTENT_HEADER_INVALID", "PR_1_READ_EXTENT"],
         "the header of the extent tree in the inode is not what it must be",

@@ -9,7 +9,7 @@ use uext4_ondisk::num::{hi32, lo16, lo32};
 use uext4_ondisk::xattr::{
     self, EXT4_XATTR_MAGIC, XATTR_BLOCK_HEADER_LEN, XattrBlockHeader, pack_block, put_block_header,
 };
-use uext4_ondisk::{Damage, Pblk};
+use uext4_ondisk::{Damage, Ino, Pblk};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::entries::{self, Examined, Region};
@@ -74,9 +74,12 @@ impl XattrBlocks {
         }
     }
 
-    /// Notes that a block is at another place, with one reference.
-    pub fn put(&self, block: Pblk, known: XattrBlock) {
-        self.stripe(block).lock().blocks.insert(block, known);
+    /// Notes that the attributes of a block are at another place now.
+    pub fn move_to(&self, old: Pblk, new: Pblk) {
+        let known = self.stripe(old).lock().blocks.remove(&old);
+        if let Some(known) = known {
+            self.stripe(new).lock().blocks.insert(new, known);
+        }
     }
 
     /// All blocks in order.
@@ -108,8 +111,8 @@ pub fn of_inode(state: &State<'_>, raw: &RawInode) -> Pblk {
 }
 
 /// Makes an inode refer to another block; 0 is none.
-pub fn set_of_inode(state: &State<'_>, owner: Owner, block: Pblk, cause: Cause) -> Result<()> {
-    state.volume.update_raw_inode(owner.ino, cause, |raw| {
+pub fn set_of_inode(state: &State<'_>, ino: Ino, block: Pblk, cause: Cause) -> Result<()> {
+    state.volume.update_raw_inode(ino, cause, |raw| {
         raw.i_file_acl_lo = lo32(block.0).into();
         raw.i_file_acl_high = lo16(hi32(block.0)).into();
     })
@@ -133,7 +136,7 @@ pub fn check(state: &State<'_>, owner: Owner, raw: &RawInode, xattrs: &mut Xattr
     let clear = |problem| {
         let place = Place::inode(owner.ino).name(b"i_file_acl");
         let cause = state.report(Finding::new(problem, place).found(block.0));
-        set_of_inode(state, owner, Pblk(0), cause)
+        set_of_inode(state, owner.ino, Pblk(0), cause)
     };
     if !features.compat.contains(Compat::EXT_ATTR) {
         return clear(XattrProblem::BlockFeature);
@@ -202,7 +205,7 @@ fn examine(
     let Some((header, _)) = header.ok().filter(|_| magic == EXT4_XATTR_MAGIC) else {
         let finding = Finding::new(XattrProblem::BlockMagic, place());
         let cause = state.report(finding.found(magic));
-        set_of_inode(state, owner, Pblk(0), cause)?;
+        set_of_inode(state, owner.ino, Pblk(0), cause)?;
         return Ok((known, None));
     };
     known.stored = header.h_refcount.get();
@@ -210,7 +213,7 @@ fn examine(
     known.values = examined.values;
     if examined.cause.is_some() && examined.kept == 0 {
         let cause = state.report(Finding::new(XattrProblem::BlockEmptied, place()));
-        set_of_inode(state, owner, Pblk(0), cause)?;
+        set_of_inode(state, owner.ino, Pblk(0), cause)?;
         return Ok((known, None));
     }
     known.is_usable = true;
@@ -283,6 +286,16 @@ fn pack(
         state.volume.overlay().replace(block, cause, &packed)?;
     }
     Ok(())
+}
+
+/// Writes a block of attributes to another place.
+pub fn copy(state: &State<'_>, old: Pblk, new: Pblk, cause: Cause) -> Result<()> {
+    let mut bytes = vec![0; state.geometry().block_size.len()];
+    state.volume.overlay().read_block(old, &mut bytes)?;
+    if let Some(seed) = state.geometry().csum_seed {
+        xattr::update_checksum(&mut bytes, new, seed);
+    }
+    state.volume.overlay().replace(new, cause, &bytes)
 }
 
 /// Stores the number of references to a block.
