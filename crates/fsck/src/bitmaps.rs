@@ -32,8 +32,8 @@ use crate::error::Result;
 use crate::finding::{Finding, Place};
 use crate::problem::SuperblockProblem;
 use crate::report::{Pass, Progress};
-use crate::run::Summary;
 use crate::state::State;
+use crate::summary::Summary;
 use crate::threads;
 
 /// Groups that a thread takes at a time.

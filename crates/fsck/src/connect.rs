@@ -15,7 +15,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use uext4_ondisk::inode::InodeFlags;
+use uext4_ondisk::inode::{FileType, InodeFlags};
 use uext4_ondisk::{Ino, Lblk};
 
 use crate::directories::blocks::RECORD_MIN;
@@ -28,6 +28,7 @@ use crate::inode_map::Kind;
 use crate::lost_found;
 use crate::problem::DirectoryProblem;
 use crate::rebuild::{self, Request};
+use crate::report::{Pass, Progress};
 use crate::state::State;
 
 /// Permissions of a root directory that had to be made.
@@ -38,6 +39,11 @@ const ROOT_MODE: u16 = 0o755;
 /// # Errors
 /// Of the device and of the overlay; [`Error::NoSpace`].
 pub fn run(state: &State<'_>) -> Result<()> {
+    state.findings.progress(Progress {
+        pass: Pass::Connected,
+        done: 0,
+        total: 1,
+    })?;
     root(state)?;
     settle_claims(state)?;
     unconnected(state)?;
@@ -48,7 +54,7 @@ pub fn run(state: &State<'_>) -> Result<()> {
 
 /// Makes a root directory if there is none.
 fn root(state: &State<'_>) -> Result<()> {
-    if state.inodes.get(Ino::ROOT).kind != Kind::Unused {
+    if state.inodes.get(Ino::ROOT).kind == Kind::File(FileType::Directory) {
         return Ok(());
     }
     let finding = Finding::new(DirectoryProblem::NoRoot, Place::inode(Ino::ROOT));

@@ -19,13 +19,15 @@ mod metadata;
 mod special;
 mod subject;
 mod symlink;
+#[cfg(test)]
+mod tests;
 mod worker;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use uext4_ondisk::features::RoCompat;
 use uext4_ondisk::inode::{FileType, RawInode};
-use uext4_ondisk::{GroupNr, Ino};
+use uext4_ondisk::{GroupNr, Ino, Lblk};
 
 use crate::error::Result;
 use crate::finding::{Finding, Place};
@@ -64,7 +66,7 @@ struct Repack {
 pub fn run(state: &mut State<'_>) -> Result<()> {
     metadata::claim(state);
     let common = Common {
-        system: special::System::new(&state.volume.superblock()),
+        system: special::System::new(&state.volume.superblock(), state.options.now),
         ..Common::default()
     };
     let groups = u64::from(state.geometry().groups_count.get());
@@ -95,6 +97,7 @@ pub fn run(state: &mut State<'_>) -> Result<()> {
         pack_anew(state, repack)?;
     }
     special::root(state)?;
+    special::note_reserved(state);
     large_file_feature(state, &common)
 }
 
@@ -110,9 +113,16 @@ fn pack_anew(state: &State<'_>, repack: Repack) -> Result<()> {
     let map = mapping::read(state, ino, &raw)?;
     let mut extents = map.extents.clone();
     if FileType::from_mode(raw.i_mode.get()) == Some(FileType::Directory) {
+        // Neither holes nor blocks that were never written.
+        let mut next = 0_u32;
         for extent in &mut extents {
             extent.unwritten = false;
+            extent.lblk = Lblk(next);
+            next = next.saturating_add(extent.len.into());
         }
+    }
+    if ino == Ino::BAD_BLOCKS {
+        extents.retain(|extent| !state.touches_metadata(extent));
     }
     mapping::store(state, ino, &map, &extents, cause)
 }

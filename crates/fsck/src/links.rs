@@ -16,7 +16,7 @@ use crate::finding::{Finding, Place};
 use crate::inode_map::{Kind, Known};
 use crate::lost_found;
 use crate::problem::{InodeProblem, LinksProblem};
-use crate::report::Cause;
+use crate::report::{Cause, Pass, Progress};
 use crate::state::State;
 use crate::threads;
 
@@ -28,6 +28,11 @@ const DIRECTORY_LINKS_MAX: u16 = 65_000;
 /// # Errors
 /// Of the device and of the overlay; [`Error::NoSpace`].
 pub fn run(state: &State<'_>) -> Result<()> {
+    state.findings.progress(Progress {
+        pass: Pass::Links,
+        done: 0,
+        total: 1,
+    })?;
     let mut lost = unattached(state)?;
     lost.append(&mut state.tree.take_lost());
     connect(state, &lost)?;

@@ -2,7 +2,7 @@
 //!
 //! It is looked for when something must go there; that it is missing is no damage. It must be a
 //! directory that takes names: one that is encrypted, or a file of that name, loses its name and
-//! goes there itself.
+//! goes there itself. Without room for one, the root directory takes what is found.
 
 use std::collections::BTreeMap;
 
@@ -10,6 +10,7 @@ use uext4_ondisk::dir_block::{self, DirFormat, NewEntry, Spot as Room};
 use uext4_ondisk::dir_entry::update_tail;
 use uext4_ondisk::extent::{Extent, empty_extent_root};
 use uext4_ondisk::features::Incompat;
+use uext4_ondisk::group_desc::{BG_INODE_UNINIT, DescChecksum};
 use uext4_ondisk::inode::{
     FULL_EXTRA_ISIZE, FileType, GOOD_OLD_INODE_SIZE, InodeFlags, RawInode, S_IFDIR,
 };
@@ -65,10 +66,17 @@ pub fn get(state: &State<'_>, cause: Cause) -> Result<Ino> {
             state.tree.lose(ino, cause);
         }
     }
-    let finding = Finding::new(DirectoryProblem::LostFoundMissing, Place::inode(Ino::ROOT));
-    state.report(finding);
-    let ino = free_inode(state)?;
-    make_directory(state, ino, Ino::ROOT, MODE, cause)?;
+    if found.is_none() {
+        let place = Place::inode(Ino::ROOT).name(NAME);
+        state.report(Finding::new(DirectoryProblem::LostFoundMissing, place));
+    }
+    let made = free_inode(state)
+        .and_then(|ino| make_directory(state, ino, Ino::ROOT, MODE, cause).map(|()| ino));
+    let ino = match made {
+        // The root directory takes names, too.
+        Err(Error::NoSpace { .. }) => return Ok(Ino::ROOT),
+        made => made?,
+    };
     let name = NewName {
         name: NAME.to_vec(),
         ino,
@@ -187,21 +195,21 @@ fn free_inode(state: &State<'_>) -> Result<Ino> {
     let per_group = geometry.inodes_per_group.get();
     for group in 0..geometry.groups_count.get() {
         let first = group.saturating_mul(per_group).saturating_add(1);
-        let mut next = first;
-        // Only those of which something is known can be in use.
-        for (ino, known) in state.inodes.in_group(GroupNr(group)) {
-            if known.kind == Kind::Unused && known.counted == 0 {
-                continue;
-            }
-            if ino.0 > next && next >= geometry.first_ino {
-                break;
-            }
-            next = next.max(ino.0.saturating_add(1));
-        }
-        next = next.max(geometry.first_ino);
         let last = first
             .saturating_add(per_group - 1)
             .min(geometry.inodes_count);
+        let mut next = first.max(geometry.first_ino);
+        // Only those of which something is known can be in use.
+        for (ino, known) in state.inodes.in_group(GroupNr(group)) {
+            let is_free = known.kind == Kind::Unused && known.counted == 0;
+            if ino.0 < next || is_free {
+                continue;
+            }
+            if ino.0 > next {
+                break;
+            }
+            next = next.saturating_add(1);
+        }
         if (first..=last).contains(&next) {
             return Ok(Ino(next));
         }
@@ -250,6 +258,7 @@ pub fn make_directory(
         unwritten: false,
     };
     mapping::store(state, ino, &FileMap::default(), &[extent], cause)?;
+    use_inode(state, ino, cause)?;
     let links = raw.i_links_count.get();
     state
         .inodes
@@ -257,6 +266,29 @@ pub fn make_directory(
     state.inodes.count_link(ino);
     state.inodes.count_link(parent);
     Ok(())
+}
+
+/// Makes the part of the inode table that was ever used reach up to an inode.
+fn use_inode(state: &State<'_>, ino: Ino, cause: Cause) -> Result<()> {
+    let geometry = state.geometry();
+    let Some((group, number)) = geometry.inode_group(ino) else {
+        return Ok(());
+    };
+    let desc = state.volume.group(group);
+    let per_group = geometry.inodes_per_group.get();
+    let behind = per_group.saturating_sub(number.saturating_add(1));
+    let is_whole = geometry.desc_checksum == DescChecksum::None;
+    let is_covered = desc.flags & BG_INODE_UNINIT == 0 && desc.itable_unused <= behind;
+    if is_whole || is_covered {
+        return Ok(());
+    }
+    state.volume.update_group(group, cause, |desc| {
+        desc.itable_unused = match desc.flags & BG_INODE_UNINIT {
+            0 => desc.itable_unused.min(behind),
+            _ => behind,
+        };
+        desc.flags &= !BG_INODE_UNINIT;
+    })
 }
 
 fn new_inode(state: &State<'_>, mode: u16) -> RawInode {

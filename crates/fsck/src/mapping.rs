@@ -100,15 +100,17 @@ pub enum Form {
 }
 
 /// The form in which an inode maps blocks, by its mode and flags.
-pub fn form(geometry: &Geometry, raw: &RawInode) -> Form {
+pub fn form(geometry: &Geometry, ino: Ino, raw: &RawInode) -> Form {
+    if ino == Ino::BAD_BLOCKS {
+        // A list without a type or flags.
+        return Form::Numbers;
+    }
     let flags = InodeFlags::from_bits_retain(raw.i_flags.get());
     let inline = geometry.features.incompat.contains(Incompat::INLINE_DATA)
         && flags.contains(InodeFlags::INLINE_DATA);
     let maps = match FileType::from_mode(raw.i_mode.get()) {
         Some(FileType::Regular | FileType::Directory) => true,
         Some(FileType::Symlink) => !is_fast_symlink(raw),
-        // Bad blocks have a list without a type.
-        None => raw.i_mode.get() == 0,
         _ => false,
     };
     if !maps || inline {
@@ -142,7 +144,7 @@ pub fn walk<V: Visitor>(
     buffers: &mut Buffers,
     visitor: &mut V,
 ) -> Result<()> {
-    match form(state.geometry(), raw) {
+    match form(state.geometry(), ino, raw) {
         Form::None => Ok(()),
         Form::Extents => extents::walk(state, ino, raw, buffers, visitor),
         Form::Numbers => indirect::walk(state, ino, raw, buffers, visitor),

@@ -13,26 +13,14 @@ use crate::problem::SuperblockProblem;
 use crate::redo::UnfinishedRepair;
 use crate::report::{Cause, Findings, Observer, Pass, Progress};
 use crate::state::State;
+use crate::summary::Summary;
 use crate::superblock;
-use crate::{bitmaps, connect, directories, inodes, links, quota, shared, xattr};
+use crate::{
+    bitmaps, connect, directories, inodes, journal, links, quota, resize_inode, shared, xattr,
+};
 
 /// Most rounds of a repair. Two are usual: one that mends and one that finds nothing more.
 const ROUNDS_MAX: u32 = 8;
-
-/// Counts of an examination.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Summary {
-    /// Findings, shown or not.
-    pub findings: u64,
-    /// Inodes in use.
-    pub inodes: u64,
-    /// Directories among them.
-    pub directories: u64,
-    /// Blocks in use.
-    pub blocks_used: u64,
-    /// Inodes that the next mount for writing deletes or truncates; they are no finding.
-    pub orphans: u64,
-}
 
 /// What an examination found, and the file system as its remedies make it.
 #[derive(Debug)]
@@ -140,6 +128,8 @@ fn round(
     inodes::run(&mut state)?;
     findings.finish_pass();
     shared::run(&state)?;
+    journal::recreate(&state)?;
+    resize_inode::recreate(&state)?;
     findings.finish_pass();
     directories::run(&state)?;
     findings.finish_pass();

@@ -3,6 +3,7 @@
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use rustc_hash::FxBuildHasher;
+use uext4_ondisk::extent::Extent;
 use uext4_ondisk::{Geometry, Ino, Pblk};
 
 use crate::clusters::ClusterSet;
@@ -80,6 +81,12 @@ impl<'a> State<'a> {
     pub fn is_metadata(&self, block: Pblk) -> bool {
         self.metadata
             .contains_any(self.metadata.of_blocks(block, 1))
+    }
+
+    /// Whether any block of an extent belongs to the file system itself.
+    pub fn touches_metadata(&self, extent: &Extent) -> bool {
+        let clusters = self.metadata.of_blocks(extent.pblk, extent.len.into());
+        self.metadata.contains_any(clusters)
     }
 
     /// Takes `blocks` (of one cluster at most without `bigalloc`; a whole number of clusters is

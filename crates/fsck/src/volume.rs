@@ -7,7 +7,7 @@
 
 use parking_lot::RwLock;
 use uext4_ondisk::group_desc::GroupDesc;
-use uext4_ondisk::inode::{RawInode, update_checksum};
+use uext4_ondisk::inode::{CHECKSUM_HI_OFFSET, CHECKSUM_LO_OFFSET, RawInode, update_checksum};
 use uext4_ondisk::num::index;
 use uext4_ondisk::superblock::{SUPERBLOCK_OFFSET, SuperBlock};
 use uext4_ondisk::{Geometry, GroupNr, Ino, Pblk};
@@ -193,6 +193,13 @@ impl Volume {
             }
         })
     }
+}
+
+/// Whether an inode holds nothing: all is zero but the checksum, which may be there.
+pub fn is_clear(inode: &[u8]) -> bool {
+    let sums = [CHECKSUM_LO_OFFSET, CHECKSUM_HI_OFFSET];
+    let in_sum = |at: usize| sums.iter().any(|sum| (*sum..sum + 2).contains(&at));
+    (0..).zip(inode).all(|(at, &byte)| byte == 0 || in_sum(at))
 }
 
 /// `i_generation` of an inode's bytes.

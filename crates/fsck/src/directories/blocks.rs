@@ -117,7 +117,12 @@ impl Worker<'_, '_> {
             if role == Role::Root {
                 return;
             }
-            before = offset.checked_sub(RECORD_MIN);
+            // With 0 records in front there is none; else the last is `.` or `..`.
+            before = match offset {
+                0 => None,
+                RECORD_MIN => Some(0),
+                _ => Some(RECORD_MIN),
+            };
         }
         while offset < room {
             let found = header(bytes, offset).filter(|h| h.fits(room.saturating_sub(offset)));

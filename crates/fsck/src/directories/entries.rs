@@ -226,7 +226,7 @@ impl Worker<'_, '_> {
         if ino == dir.ino.0 {
             return Err(DirectoryProblem::LinkToSelf);
         }
-        if ino == Ino::ROOT.0 {
+        if ino == Ino::ROOT.0 && known.kind != Kind::Unused {
             return Err(DirectoryProblem::LinkToRoot);
         }
         if ino < geometry.first_ino {

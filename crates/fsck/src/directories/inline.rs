@@ -6,8 +6,8 @@ use uext4_ondisk::extent::empty_extent_root;
 use uext4_ondisk::features::Incompat;
 use uext4_ondisk::inode::{GOOD_OLD_INODE_SIZE, I_BLOCK_LEN, InodeFlags, RawInode};
 use uext4_ondisk::xattr::{
-    INDEX_SYSTEM, INLINE_DATA_NAME, XATTR_IBODY_HEADER_LEN, XattrEntry, XattrPlace, XattrValue,
-    pack_body, parse_disjoint_entries, parse_entries,
+    INDEX_SYSTEM, INLINE_DATA_NAME, XATTR_ENTRY_LEN, XATTR_IBODY_HEADER_LEN, XattrEntry,
+    XattrPlace, XattrValue, entry_len, pack_body, parse_disjoint_entries, parse_entries,
 };
 use uext4_ondisk::{Ino, Lblk};
 
@@ -32,6 +32,8 @@ pub struct InlineRecords {
     pub regions: [Vec<u8>; 2],
     /// Where the regions begin in the inode.
     starts: [usize; 2],
+    /// Where the hash of the attribute is.
+    hash: Option<usize>,
 }
 
 impl InlineRecords {
@@ -65,6 +67,7 @@ impl InlineRecords {
                 value.unwrap_or_default().to_vec(),
             ],
             starts: [I_BLOCK_OFFSET + INLINE_PARENT_LEN, start],
+            hash: hash_place(&bytes, list),
         }))
     }
 
@@ -74,16 +77,25 @@ impl InlineRecords {
     /// Of the device and of the overlay.
     pub fn store(&self, state: &State<'_>, ino: Ino, cause: Cause) -> Result<()> {
         state.volume.update_inode(ino, cause, |bytes| {
-            for (region, &start) in self.regions.iter().zip(&self.starts) {
-                let end = start.saturating_add(region.len());
-                if let Some(place) = bytes.get_mut(start..end) {
-                    place.copy_from_slice(region);
+            let mut put = |start: usize, new: &[u8]| {
+                let end = start.saturating_add(new.len());
+                match bytes.get_mut(start..end) {
+                    Some(place) if place != new => {
+                        place.copy_from_slice(new);
+                        true
+                    }
+                    _ => false,
                 }
-            }
-            let parent = self.parent.0.to_le_bytes();
-            let end = I_BLOCK_OFFSET + INLINE_PARENT_LEN;
-            if let Some(place) = bytes.get_mut(I_BLOCK_OFFSET..end) {
-                place.copy_from_slice(&parent);
+            };
+            let [first, second] = &self.regions;
+            let [at, value] = self.starts;
+            put(at, first);
+            put(I_BLOCK_OFFSET, &self.parent.0.to_le_bytes());
+            // No hash is better than one of another value: readers skip it then.
+            if put(value, second)
+                && let Some(at) = self.hash
+            {
+                put(at, &[0; 4]);
             }
         })
     }
@@ -138,6 +150,24 @@ fn list_start(bytes: &[u8]) -> usize {
         .and_then(|rest| rest.first_chunk::<2>())
         .map_or(0, |extra| u16::from_le_bytes(*extra));
     GOOD_OLD_INODE_SIZE + usize::from(extra) + XATTR_IBODY_HEADER_LEN
+}
+
+/// Where the hash of the attribute `system.data` is in an inode whose attributes were parsed.
+fn hash_place(bytes: &[u8], list: usize) -> Option<usize> {
+    let mut at = list;
+    loop {
+        let raw = bytes.get(at..)?.first_chunk::<XATTR_ENTRY_LEN>()?;
+        let (name_len, index) = (usize::from(raw[0]), raw[1]);
+        if raw.starts_with(&[0; 4]) {
+            return None;
+        }
+        let name = at.saturating_add(XATTR_ENTRY_LEN);
+        let name = bytes.get(name..name.saturating_add(name_len))?;
+        if index == INDEX_SYSTEM && name == INLINE_DATA_NAME {
+            return Some(at.saturating_add(XATTR_ENTRY_LEN - 4));
+        }
+        at = at.saturating_add(entry_len(name_len));
+    }
 }
 
 fn inline_value<'a>(entry: &XattrEntry<'a>) -> Option<&'a [u8]> {

@@ -4,9 +4,10 @@ use std::sync::atomic::Ordering;
 
 use uext4_ondisk::extent::Extent;
 use uext4_ondisk::features::RoCompat;
+use uext4_ondisk::indirect::Reach;
 use uext4_ondisk::inode::{FileType, InodeFlags};
 use uext4_ondisk::num::{hi32, lo16, lo32};
-use uext4_ondisk::{Ino, Pblk};
+use uext4_ondisk::{Ino, Lblk, Pblk};
 
 use super::Repack;
 use super::subject::Subject;
@@ -36,11 +37,15 @@ struct Claims<'c, 's> {
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     count: ClusterCount,
+    /// Blocks of the file so far.
+    blocks: u32,
     /// The logical block behind the last one.
     end: u64,
     /// The logical block behind the last one that was written.
     end_written: u64,
     has_unwritten: bool,
+    /// Blocks in the list of bad blocks that the file system itself needs.
+    metadata: u64,
     /// The first problem.
     cause: Option<Cause>,
 }
@@ -60,6 +65,10 @@ impl Visitor for Claims<'_, '_> {
 
     fn extent(&mut self, extent: Extent) {
         let State { used, shared, .. } = self.state;
+        if self.ino == Ino::BAD_BLOCKS && self.state.touches_metadata(&extent) {
+            self.seen.metadata += u64::from(extent.len);
+            return;
+        }
         let clusters = self.seen.count.add(self.state, &extent);
         let may_share = self.may_share;
         used.add(clusters, |again| {
@@ -69,14 +78,17 @@ impl Visitor for Claims<'_, '_> {
         });
         let end = u64::from(extent.lblk.0) + u64::from(extent.len);
         self.seen.end = end;
+        let before = self.seen.blocks;
+        self.seen.blocks = before.saturating_add(extent.len.into());
         if extent.unwritten {
             self.seen.has_unwritten = true;
         } else {
             self.seen.end_written = end;
         }
         if let Some(runs) = &mut self.runs {
+            // Without the holes before it, as it will be.
             runs.push(Run {
-                lblk: extent.lblk,
+                lblk: Lblk(before),
                 pblk: extent.pblk,
                 len: extent.len.into(),
             });
@@ -106,7 +118,13 @@ impl Worker<'_, '_> {
             let ino = subject.ino;
             self.found.repacks.push(Repack { ino, cause });
         }
-        let form = mapping::form(self.state.geometry(), &subject.raw);
+        if seen.metadata != 0 {
+            let ino = subject.ino;
+            let finding = subject.finding(InodeProblem::BadBlockMetadata);
+            let cause = self.state.report(finding.found(seen.metadata));
+            self.found.repacks.push(Repack { ino, cause });
+        }
+        let form = mapping::form(self.state.geometry(), subject.ino, &subject.raw);
         match subject.file_type() {
             Some(FileType::Directory) => self.directory(subject, form, &seen)?,
             Some(FileType::Regular) => self.regular(subject, form, &seen)?,
@@ -119,11 +137,14 @@ impl Worker<'_, '_> {
         }
         let xattrs = self.attributes(subject)?;
         let attributes = u64::from(xattrs.block.is_some()) + u64::from(xattrs.values.clusters);
-        let clusters = seen.count.clusters.saturating_add(attributes);
+        let mut clusters = seen.count.clusters.saturating_add(attributes);
+        if subject.ino == Ino::RESIZE {
+            clusters = self.resize_blocks(&subject.raw)?;
+        }
         let geometry = self.state.geometry();
         let bytes = clusters << geometry.cluster_bits << geometry.block_size.log2();
         self.count_usage(subject, bytes, xattrs.values.inodes);
-        if seen.cause.is_some() {
+        if seen.cause.is_some() || seen.metadata != 0 {
             return Ok(());
         }
         self.compare_blocks(subject, clusters)
@@ -172,7 +193,16 @@ impl Worker<'_, '_> {
             let ino = subject.ino;
             self.found.repacks.push(Repack { ino, cause });
         }
-        let right = seen.end << self.state.geometry().block_size.log2();
+        if seen.end != u64::from(seen.blocks) {
+            let finding = subject.finding(InodeProblem::DirectoryHole);
+            let finding = finding.found(seen.end - 1).right(seen.blocks);
+            let cause = self.mend(subject, finding, |raw| {
+                raw.i_flags = (raw.i_flags.get() & !InodeFlags::INDEX.bits()).into();
+            })?;
+            let ino = subject.ino;
+            self.found.repacks.push(Repack { ino, cause });
+        }
+        let right = u64::from(seen.blocks) << self.state.geometry().block_size.log2();
         let size = subject.size();
         if size != right {
             self.set_size(subject, size, right)?;
@@ -191,8 +221,13 @@ impl Worker<'_, '_> {
         if form == Form::None || subject.has(InodeFlags::VERITY) || reserved {
             return Ok(());
         }
+        let blocks_max = match form {
+            Form::Extents => u64::from(u32::MAX),
+            _ => Reach::new(self.state.geometry().block_size).blocks_max(),
+        };
+        let blocks_max = blocks_max.min(u32::MAX.into());
         let last_written = seen.end_written.saturating_sub(1) << log2;
-        if size < last_written {
+        if size < last_written || size > blocks_max << log2 {
             self.set_size(subject, size, seen.end_written << log2)?;
         }
         Ok(())
@@ -217,8 +252,7 @@ impl Worker<'_, '_> {
         };
         let found = u64::from(high) << 32 | u64::from(subject.raw.i_blocks_lo.get());
         let right = mapping::blocks_field(geometry, clusters, is_huge);
-        // The resize inode counts the descriptors that it keeps free.
-        if found == right || subject.ino == Ino::RESIZE {
+        if found == right {
             return Ok(());
         }
         let finding = subject.finding(InodeProblem::Blocks);

@@ -71,7 +71,7 @@ impl Worker<'_, '_> {
         subject.is_cleared = true;
         // The generation stays, so that old handles do not fit what comes in its place.
         let generation = subject.raw.i_generation;
-        let now = self.state.options.now;
+        let now = self.common.system.now;
         self.state.volume.update_inode(subject.ino, cause, |bytes| {
             bytes.fill(0);
             let raw = RawInode {
@@ -162,21 +162,27 @@ impl Worker<'_, '_> {
     }
 
     fn is_in_use(&self, subject: &Subject<'_>) -> bool {
-        let links = subject.raw.i_links_count.get();
-        // The list of bad blocks has neither links nor a type.
-        links != 0 || subject.ino == Ino::BAD_BLOCKS
+        // Reserved inodes are in use whether or not they have links.
+        let reserved = subject.ino.0 < self.state.geometry().first_ino;
+        subject.raw.i_links_count.get() != 0 || reserved
     }
 
     fn unused(&self, subject: &mut Subject<'_>) -> Result<()> {
-        let raw = &subject.raw;
-        if raw.i_mode.get() == 0 || raw.i_dtime.get() != 0 {
+        let (mode, deleted) = (subject.raw.i_mode.get(), subject.raw.i_dtime.get());
+        let is_linked = self.is_orphan_link(deleted);
+        if !is_linked && (mode == 0 || deleted != 0) {
             return Ok(());
         }
-        // Of a repair without a clock, any time but zero will do.
-        let now = self.state.options.now.max(1);
+        let now = self.common.system.now;
         let finding = subject.finding(InodeProblem::NoDeletionTime);
         self.mend(subject, finding, |raw| raw.i_dtime = now.into())?;
         Ok(())
+    }
+
+    /// Whether a deletion time must be the number of the next orphan: no inode was deleted so
+    /// soon after 1970, if the file system's own times are later.
+    pub fn is_orphan_link(&self, deleted: u32) -> bool {
+        deleted != 0 && deleted < self.common.system.times_from
     }
 
     /// Notes an inode in use for the next passes.

@@ -53,7 +53,7 @@ pub fn walk<V: Visitor>(
     let seed = state.geometry().csum_seed;
     let generation = raw.i_generation.get();
     let root = &raw.i_block;
-    let Some(head) = checked_header(root, None, true) else {
+    let Some(head) = checked_header(root) else {
         visitor.problem(MappingProblem::RootHeader, Spot::default());
         return Ok(());
     };
@@ -67,6 +67,9 @@ pub fn walk<V: Visitor>(
                 ..Spot::default()
             },
         );
+    }
+    if depth != 0 && head.eh_entries.get() == 0 {
+        visitor.problem(MappingProblem::NodeEmpty, Spot::default());
     }
     let root = Node {
         bytes: root,
@@ -85,18 +88,16 @@ pub fn walk<V: Visitor>(
     walk.node(root)
 }
 
-/// The header of a node, if it is one of `depth` (any, if `None`).
-fn checked_header(bytes: &[u8], depth: Option<u16>, is_root: bool) -> Option<ExtentHeader> {
+/// The header of a node, if it is one. Some writers leave room for up to two entries at the end.
+fn checked_header(bytes: &[u8]) -> Option<ExtentHeader> {
     let head = header(bytes)?;
     let room = max_entries(bytes.len());
     let max = head.eh_max.get();
     let fits = head.eh_magic.get() == EXT4_EXT_MAGIC
         && max <= room
-        && max > 0
+        && max.saturating_add(2) >= room
         && head.eh_entries.get() <= max
-        && head.eh_depth.get() <= DEPTH_READ
-        && depth.is_none_or(|depth| depth == head.eh_depth.get())
-        && (is_root || max.saturating_add(2) >= room);
+        && head.eh_depth.get() <= DEPTH_READ;
     fits.then_some(head)
 }
 
@@ -155,8 +156,7 @@ impl<V: Visitor> Walk<'_, '_, V> {
         }
         self.state.volume.overlay().read_block(block, buffer)?;
         spot.block = Some(block);
-        let depth = parent.depth - 1;
-        let Some(head) = checked_header(buffer, Some(depth), false) else {
+        let Some(head) = checked_header(buffer) else {
             self.visitor.problem(MappingProblem::NodeHeader, spot);
             return Ok(());
         };
@@ -166,6 +166,12 @@ impl<V: Visitor> Walk<'_, '_, V> {
         };
         if let Some(seed) = self.seed {
             self.check_tail(buffer, seed, spot);
+        }
+        let depth = parent.depth - 1;
+        if head.eh_depth.get() != depth {
+            spot.found = head.eh_depth.get().into();
+            spot.right = depth.into();
+            self.visitor.problem(MappingProblem::NodeDepth, spot);
         }
         if u64::from(child.lblk().0) < self.next {
             spot.found = child.lblk().0.into();

@@ -23,6 +23,7 @@ struct Walk<'w, 's, V> {
     visitor: &'w mut V,
     /// The extent that is being put together.
     open: Option<Extent>,
+    len_max: u16,
 }
 
 /// A number in the map.
@@ -61,6 +62,12 @@ pub fn walk<V: Visitor>(
         buffers,
         visitor,
         open: None,
+        // Bad blocks are judged one by one.
+        len_max: if ino == Ino::BAD_BLOCKS {
+            1
+        } else {
+            EXT_INIT_MAX_LEN
+        },
     };
     for at in 0..I_BLOCK_LEN / 4 {
         let level = at.saturating_sub(NDIR_BLOCKS - 1);
@@ -138,7 +145,7 @@ impl<V: Visitor> Walk<'_, '_, V> {
             let len = u32::from(open.len);
             let follows = open.lblk.0.checked_add(len) == Some(lblk.0)
                 && open.pblk.0.checked_add(len.into()) == Some(pblk.0);
-            if follows && open.len < EXT_INIT_MAX_LEN {
+            if follows && open.len < self.len_max {
                 open.len += 1;
                 return;
             }

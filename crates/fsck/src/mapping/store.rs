@@ -41,7 +41,7 @@ pub fn store(
         .map(|seed| seed.inode(ino, raw.i_generation.get()));
     let goal = extents.first().map_or(Pblk(0), |extent| extent.pblk);
     let mut places = Places::new(state, old, goal, cause);
-    let i_block = match form(geometry, &raw) {
+    let i_block = match form(geometry, ino, &raw) {
         Form::None => return Ok(()),
         Form::Extents => {
             let mut root = [0; I_BLOCK_LEN];
@@ -167,7 +167,12 @@ impl<'p, 's> Places<'p, 's> {
         self.taken = self.taken.saturating_add(1);
         match self.next_old() {
             Some(block) => Ok(block),
-            None => self.state.allocate(self.goal, 1, "a block map"),
+            None => {
+                let block = self.state.allocate(self.goal, 1, "a block map")?;
+                // The next one is looked for behind it, not from the start again.
+                self.goal = block;
+                Ok(block)
+            }
         }
     }
 

@@ -18,6 +18,9 @@ super::problems! {
         "the inode has no links, but no deletion time either", "store the time of the repair";
     RootMissing = "root-missing", Damage, Nothing, ["PR_1_ROOT_NO_DIR", "PR_3_NO_ROOT_INODE"],
         "inode 2 is not a directory", "make an empty root directory";
+    Directory = "directory-mode", Damage, Nothing, ["PR_1_TREAT_AS_DIRECTORY"],
+        "i_mode is {found}, but the first block begins as one of this directory does",
+        "make it a directory";
     Mode = "inode-mode", Damage, File, ["PR_2_BAD_MODE"],
         "i_mode is {found}, which is no type of file", "clear the inode";
     ReservedMode = "reserved-mode", Damage, Data, ["PR_1_RESERVED_BAD_MODE"],
@@ -32,11 +35,20 @@ super::problems! {
         "clear the inode";
     BadBlocks = "bad-blocks-inode", Damage, Nothing, ["PR_1_INVALID_BAD_INODE"],
         "the inode of bad blocks holds more than a list of blocks", "clear the inode";
+    BadBlockMetadata = "bad-block-metadata", Damage, Nothing,
+        ["PR_1_BB_FS_BLOCK", "PR_1_BBINODE_BAD_METABLOCK", "PR_1_BAD_PRIMARY_BLOCK",
+            "PR_1_BAD_SUPERBLOCK", "PR_1_BAD_GROUP_DESCRIPTORS", "PR_1_BB_BAD_BLOCK",
+            "PR_1_IB_BAD_BLOCK", "PR_1_BADBLOCKS_IN_BADBLOCKS"],
+        "{found} blocks in the list of bad blocks belong to the file system itself",
+        "take them off the list: the file system cannot do without them";
     Imagic = "inode-imagic", Safe, Attributes, ["PR_1_SET_IMAGIC"],
         "the flag IMAGIC is set, and the file system does not have that feature", "clear the flag";
-    ExtentsFeature = "inode-extents-feature", Damage, Data, ["PR_1_EXTENT_FEATURE"],
-        "the flag EXTENTS is set, and the file system does not have that feature",
-        "clear the flag, and the extents with it";
+    ExtentsFeature = "extents-feature", Safe, Nothing, ["PR_1_EXTENTS_SET"],
+        "the inode holds an extent tree, and the superblock does not have the feature extent",
+        "set the feature";
+    ExtentsFlag = "inode-extents-flag", Damage, Data, ["PR_1_EXTENT_FEATURE"],
+        "the flag EXTENTS is set, but neither the file system nor the inode has extents",
+        "clear the flag";
     ExtentsMissing = "inode-extents-missing", Safe, Nothing, ["PR_1_UNSET_EXTENT_FL"],
         "the inode holds an extent tree, and its flag EXTENTS is not set", "set the flag";
     FastSymlinkExtents = "symlink-extents", Safe, Nothing, ["PR_1_FAST_SYMLINK_EXTENT_FL"],
@@ -72,6 +84,10 @@ super::problems! {
         "i_size is {found}, by the blocks it is {right}", "store the size by the blocks";
     EmptyDirectory = "directory-empty", Damage, File, ["PR_1_ZERO_LENGTH_DIR"],
         "the directory has no blocks", "clear the inode";
+    DirectoryHole = "directory-hole", Damage, Nothing,
+        ["PR_1_COLLAPSE_DBLOCK", "PR_2_DIRECTORY_HOLE", "PR_1_TOOBIG_DIR"],
+        "the directory has {right} blocks, but its last one is number {found}",
+        "move the blocks together; the index is lost, and made anew";
     UnwrittenDirectory = "directory-unwritten", Safe, Nothing, ["PR_1_UNINIT_DBLOCK"],
         "blocks of the directory are marked as never written", "mark them as written";
     Symlink = "symlink-invalid", Damage, File, ["PR_2_INVALID_SYMLINK"],

@@ -15,8 +15,11 @@ super::problems! {
         "leave the node out";
     NodeHeader = "extent-node-header", Damage, Data, ["PR_1_EXTENT_HEADER_INVALID"],
         "the header of a node of the extent tree is not what it must be", "leave the node out";
+    NodeDepth = "extent-node-depth", Damage, Nothing, ["PR_1_EXTENT_HEADER_INVALID"],
+        "a node of the extent tree says that it has depth {found}, its parent says {right}",
+        "take it for what the parent says";
     NodeEmpty = "extent-node-empty", Damage, Nothing, ["PR_1_EXTENT_HEADER_INVALID"],
-        "an inner node of the extent tree has no children", "leave the node out";
+        "a node of the extent tree is empty", "leave the node out";
     NodeChecksum = "extent-node-checksum", Damage, Nothing, ["PR_1_EXTENT_ONLY_CSUM_INVALID"],
         "the checksum of a node of the extent tree is {found}, not {right}",
         "keep what can be used, with the right checksum";

@@ -6,6 +6,7 @@ mod exercise;
 mod cases;
 mod collection;
 mod damaged;
+mod directories;
 mod judge;
 mod kernel;
 mod randomly;
