@@ -12,8 +12,6 @@ use crate::judge::Judge;
 
 /// A case that is not done after this time ends the process.
 const HANG: Duration = Duration::from_secs(120);
-/// Failures that are shown of a quick run.
-const SHOWN: usize = 60;
 
 thread_local! {
     static IS_CASE: Cell<bool> = const { Cell::new(false) };
@@ -112,17 +110,12 @@ fn watch(
     }
 }
 
-/// Fails with the first failures, if there are any, and how many there are.
+/// Shows the failures, and fails if there are any.
 #[track_caller]
 pub fn assert_none(failures: &[String], of: usize) {
-    let shown = match is_long() {
-        true => failures,
-        false => &failures[..failures.len().min(SHOWN)],
-    };
+    for failure in failures {
+        println!("{failure}");
+    }
     let count = failures.len();
-    assert!(
-        failures.is_empty(),
-        "{count} failures in {of} cases:\n{}",
-        shown.join("\n")
-    );
+    assert!(failures.is_empty(), "{count} failures in {of} cases");
 }

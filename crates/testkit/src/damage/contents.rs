@@ -83,8 +83,10 @@ impl Contents {
         let lines = unhurt.filter_map(|(ino, before)| {
             let path = &before.path;
             let what = match after.inodes.get(ino) {
+                // A file without a name and without content is not worth a name.
+                None if before.is_empty() && !hurt.inodes.is_empty() => return None,
                 None => "has no name any more".to_owned(),
-                Some(after) => before.difference(after)?,
+                Some(after) => before.difference(after, hurt)?,
             };
             Some(format!("inode {ino}, {path}: {what}"))
         });
@@ -93,7 +95,11 @@ impl Contents {
 }
 
 impl Content {
-    fn difference(&self, after: &Self) -> Option<String> {
+    fn is_empty(&self) -> bool {
+        self.size == 0 && self.attributes.is_empty()
+    }
+
+    fn difference(&self, after: &Self, hurt: &Hurt) -> Option<String> {
         if self.mode != after.mode {
             return Some(format!("mode {:o} became {:o}", self.mode, after.mode));
         }
@@ -101,7 +107,9 @@ impl Content {
             return Some("another owner".to_owned());
         }
         if !self.names.is_empty() {
-            let is_lost = |(name, ino): &(&Vec<u8>, &Ino)| after.names.get(*name) != Some(ino);
+            let is_lost = |(name, ino): &(&Vec<u8>, &Ino)| {
+                !hurt.inodes.contains(ino) && after.names.get(*name) != Some(ino)
+            };
             let lost = self.names.iter().find(is_lost);
             let name = lost.map(|(name, _)| String::from_utf8_lossy(name));
             if let Some(name) = name {
