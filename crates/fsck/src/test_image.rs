@@ -34,7 +34,7 @@ impl TestImage {
             directory,
             path,
             options: Options {
-                now: 1_700_000_000,
+                now: 0,
                 ..Options::default()
             },
         }

@@ -84,7 +84,7 @@ super::problems! {
         "i_size is {found}, by the blocks it is {right}", "store the size by the blocks";
     EmptyDirectory = "directory-empty", Damage, File, ["PR_1_ZERO_LENGTH_DIR"],
         "the directory has no blocks", "clear the inode";
-    DirectoryHole = "directory-hole", Damage, Nothing,
+    DirectoryHole = "inode-directory-hole", Damage, Nothing,
         ["PR_1_COLLAPSE_DBLOCK", "PR_2_DIRECTORY_HOLE", "PR_1_TOOBIG_DIR"],
         "the directory has {right} blocks, but its last one is number {found}",
         "move the blocks together; the index is lost, and made anew";

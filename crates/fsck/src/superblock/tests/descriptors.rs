@@ -102,11 +102,11 @@ fn marks_without_their_feature_are_cleared() {
     let names = ["group-checksum"];
     assert_mended(&changed(&device, &last), &names);
     let unused = resummed(&device, 1, 0x1C, &9999u16.to_le_bytes());
-    assert_mended(&unused, &["group-table-unused"]);
+    assert_mended(&unused, &["group-table-unused-range"]);
     let last = resummed(&device, 3, 0x12, &[2]);
     assert_mended(&last, &["group-last-block-uninit"]);
     let used = resummed(&device, 0, 0x12, &[1]);
-    assert_mended(&used, &["group-table-unused"]);
+    assert_mended(&used, &["group-table-unused-range"]);
 }
 
 #[test]
