@@ -64,7 +64,7 @@ fn judge_one(judge: &Judge, case: &Case) -> Vec<String> {
     let mut failures = Vec::new();
     let verdict = judge.e2fsck(&image);
     match ask(Asked::Examination, &image) {
-        Ok(outcome) if outcome.is_clean != (verdict.code == 0) => {
+        Ok(outcome) if !verdict.agrees(outcome.is_clean) => {
             failures.push(complain(format!(
                 "{:?} | e2fsck exits {} ({}), we find {:?}",
                 Fault::Disagreement,

@@ -2,13 +2,13 @@
 //! comparison with the files of before.
 
 use std::fmt;
-use std::fs::File;
+use std::fs::{self, File};
 use std::num::NonZeroUsize;
 use std::os::unix::fs::FileExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tempfile::NamedTempFile;
 use uext4_blockdev::MemoryDevice;
@@ -27,8 +27,24 @@ pub const MEMORY_MAX: u64 = 64 << 20;
 pub struct Verdict {
     /// Its exit code.
     pub code: i32,
-    /// Its first complaints.
+    /// Its first complaints. There are some that it makes, and exits with 0.
     pub complaints: String,
+}
+
+impl Verdict {
+    /// Whether it found something, mentioned or counted.
+    pub fn is_seen(&self) -> bool {
+        self.code != 0 || !self.complaints.is_empty()
+    }
+
+    /// Whether an examination that says this agrees. What e2fsck mentions, and exits with 0, may
+    /// be a finding or not.
+    pub fn agrees(&self, is_clean: bool) -> bool {
+        match self.code {
+            0 => is_clean || !self.complaints.is_empty(),
+            _ => !is_clean,
+        }
+    }
 }
 
 /// Where the expectation was not met.
@@ -100,7 +116,7 @@ pub fn ask(asked: Asked, image: &[u8]) -> Answer {
             Asked::Plan => NonZeroUsize::MIN.saturating_add(1),
         },
         memory: MEMORY_MAX,
-        now: 1_700_000_000,
+        now: now(),
         ..Options::default()
     };
     let device = Arc::new(MemoryDevice::from_bytes(image.to_vec())) as _;
@@ -123,6 +139,12 @@ pub fn ask(asked: Asked, image: &[u8]) -> Answer {
     answer.map_err(|error| complain(Fault::NoPlan, error.to_string()))
 }
 
+/// The time by which e2fsck finds times of the superblock in the future, too.
+fn now() -> u32 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    u32::try_from(now.as_secs()).unwrap_or(u32::MAX)
+}
+
 /// The image with the changes of an outcome.
 pub fn applied(image: &[u8], outcome: &Outcome) -> Vec<u8> {
     let mut bytes = image.to_vec();
@@ -141,6 +163,15 @@ pub fn first_findings(outcome: &Outcome) -> String {
     let findings = outcome.findings.iter().take(3);
     let lines: Vec<_> = findings.map(|(_, finding)| finding.to_string()).collect();
     lines.join("; ")
+}
+
+/// What of an image's files is no longer there though it was not hurt.
+fn missing(clean: &Sample, mended: &[u8], hurt: &Hurt) -> Vec<String> {
+    let after = catch_unwind(|| Contents::new(&Survey::new(mended.to_vec())));
+    match after {
+        Ok(after) => clean.contents.missing(&after, hurt),
+        Err(_) => vec![format!("cannot be read: {}", crate::cases::last_panic())],
+    }
 }
 
 /// A file that images are shown to e2fsck in. Each thread has its own.
@@ -205,17 +236,33 @@ impl Judge {
     /// Makes the plan for a damaged image, and looks at what comes of it.
     pub fn repair(&self, clean: &Sample, image: &[u8], hurt: &Hurt) -> Result<Vec<u8>, Complaint> {
         let mended = self.mended(image)?;
-        let after = catch_unwind(|| Contents::new(&Survey::new(mended.clone())));
-        let missing = match after {
-            Ok(after) => clean.contents.missing(&after, hurt),
-            Err(_) => vec![format!("cannot be read: {}", crate::cases::last_panic())],
-        };
-        match missing.is_empty() {
-            true => Ok(mended),
-            false => Err(Complaint {
-                fault: Fault::Lost,
-                said: missing.join("; "),
-            }),
+        let missing = missing(clean, &mended, hurt);
+        if missing.is_empty() {
+            return Ok(mended);
+        }
+        Err(Complaint {
+            fault: Fault::Lost,
+            said: format!(
+                "{}; {}",
+                self.lost_by_e2fsck(clean, image, hurt),
+                missing.join("; ")
+            ),
+        })
+    }
+
+    /// Whether a repair by e2fsck loses what ours loses, in words.
+    fn lost_by_e2fsck(&self, clean: &Sample, image: &[u8], hurt: &Hurt) -> &'static str {
+        self.write(image);
+        for _ in 0..3 {
+            e2fsck(self.path(), "-fy");
+        }
+        if e2fsck(self.path(), "-fn").status.code() != Some(0) {
+            return "e2fsck cannot repair it";
+        }
+        let mended = fs::read(self.path()).unwrap();
+        match missing(clean, &mended, hurt).is_empty() {
+            true => "e2fsck keeps it",
+            false => "e2fsck loses it, too",
         }
     }
 

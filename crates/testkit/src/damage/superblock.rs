@@ -3,61 +3,79 @@
 use uext4_ondisk::superblock::{STATE_ERROR, SUPERBLOCK_OFFSET};
 use uext4_ondisk::{GroupNr, Pblk};
 
-use super::Kind;
+use super::{Kind, Target};
+
+/// Changes a field that only a backup can say again.
+fn backed(
+    t: &mut Target<'_>,
+    change: impl FnOnce(&mut uext4_ondisk::superblock::SuperBlock),
+) -> Option<()> {
+    t.geometry().backup_groups().next()?;
+    t.superblock(change)
+}
 
 const NOT_CHECKED: &str = "e2fsck does not look at the field";
 const UNKNOWN: &str = "a file system with unknown features";
 
 pub(super) const KINDS: &[Kind] = &[
     Kind::new("superblock-zeroed", "", |t| {
+        t.geometry().backup_groups().next()?;
         let at = SUPERBLOCK_OFFSET as usize;
         t.bytes[at..at + 1024].fill(0);
         Some(())
     }),
     Kind::new("superblock-random-bytes", "", |t| {
+        t.geometry().backup_groups().next()?;
         for at in SUPERBLOCK_OFFSET as usize..SUPERBLOCK_OFFSET as usize + 1024 {
             t.bytes[at] = t.random.next_u64() as u8;
         }
         Some(())
     }),
     Kind::new("superblock-magic", "", |t| {
-        t.superblock(|sb| sb.s_magic = 0xEF51.into())
+        backed(t, |sb| sb.s_magic = 0xEF51.into())
     }),
     Kind::new("superblock-checksum", "metadata_csum", |t| {
+        t.geometry().backup_groups().next()?;
         t.superblock(|_| ())?;
         t.bytes[SUPERBLOCK_OFFSET as usize + 0x3FC] ^= 0x55;
         Some(())
     }),
     Kind::new("superblock-checksum-type", "metadata_csum", |t| {
-        t.superblock(|sb| sb.s_checksum_type = 7)
+        backed(t, |sb| sb.s_checksum_type = 7)
     }),
     Kind::new("superblock-checksum-seed", "metadata_csum_seed", |t| {
-        t.superblock(|sb| sb.s_checksum_seed = (sb.s_checksum_seed.get() ^ 1).into())
+        backed(t, |sb| {
+            sb.s_checksum_seed = (sb.s_checksum_seed.get() ^ 1).into()
+        })
     }),
     Kind::new(
         "superblock-uuid",
         "metadata_csum,^metadata_csum_seed",
-        |t| t.superblock(|sb| sb.s_uuid[3] ^= 0x10),
+        |t| backed(t, |sb| sb.s_uuid[3] ^= 0x10),
     ),
     Kind::new("superblock-inodes-count", "", |t| {
-        t.superblock(|sb| sb.s_inodes_count = (sb.s_inodes_count.get() + 8).into())
+        backed(t, |sb| {
+            sb.s_inodes_count = (sb.s_inodes_count.get() + 8).into()
+        })
     }),
     Kind::new("superblock-inodes-count-zero", "", |t| {
-        t.superblock(|sb| sb.s_inodes_count = 0.into())
+        backed(t, |sb| sb.s_inodes_count = 0.into())
     }),
     Kind::new("superblock-blocks-count-zero", "", |t| {
-        t.superblock(|sb| sb.s_blocks_count_lo = 0.into())
+        backed(t, |sb| sb.s_blocks_count_lo = 0.into())
     }),
     Kind::new("superblock-blocks-count-small", "", |t| {
         let first = t.geometry().first_data_block;
-        t.superblock(|sb| sb.s_blocks_count_lo = (first + 3).into())
+        backed(t, |sb| sb.s_blocks_count_lo = (first + 3).into())
     }),
     Kind::new("superblock-blocks-count-huge", "", |t| {
-        t.superblock(|sb| sb.s_blocks_count_lo = 0xFFFF_FFF0.into())
+        backed(t, |sb| sb.s_blocks_count_lo = 0xFFFF_FFF0.into())
     }),
     Kind::new("superblock-blocks-count-past-the-device", "", |t| {
         let more = t.geometry().blocks_per_group.get();
-        t.superblock(|sb| sb.s_blocks_count_lo = (sb.s_blocks_count_lo.get() + more).into())
+        backed(t, |sb| {
+            sb.s_blocks_count_lo = (sb.s_blocks_count_lo.get() + more).into()
+        })
     }),
     Kind::new("superblock-reserved-blocks-count", "", |t| {
         t.superblock(|sb| sb.s_r_blocks_count_lo = (sb.s_blocks_count_lo.get() + 1).into())
@@ -78,81 +96,95 @@ pub(super) const KINDS: &[Kind] = &[
         t.superblock(|sb| sb.s_free_inodes_count = u32::MAX.into())
     }),
     Kind::new("superblock-first-data-block", "", |t| {
-        t.superblock(|sb| sb.s_first_data_block = (sb.s_first_data_block.get() ^ 1).into())
+        backed(t, |sb| {
+            sb.s_first_data_block = (sb.s_first_data_block.get() ^ 1).into()
+        })
     }),
     Kind::new("superblock-first-data-block-huge", "", |t| {
-        t.superblock(|sb| sb.s_first_data_block = u32::MAX.into())
+        backed(t, |sb| sb.s_first_data_block = u32::MAX.into())
     }),
     Kind::new("superblock-block-size", "", |t| {
-        t.superblock(|sb| sb.s_log_block_size = (sb.s_log_block_size.get() ^ 1).into())
+        backed(t, |sb| {
+            sb.s_log_block_size = (sb.s_log_block_size.get() ^ 1).into()
+        })
     }),
     Kind::new("superblock-block-size-huge", "", |t| {
-        t.superblock(|sb| sb.s_log_block_size = 31.into())
+        backed(t, |sb| sb.s_log_block_size = 31.into())
     }),
     Kind::new("superblock-cluster-size", "bigalloc", |t| {
-        t.superblock(|sb| sb.s_log_cluster_size = (sb.s_log_cluster_size.get() + 1).into())
+        backed(t, |sb| {
+            sb.s_log_cluster_size = (sb.s_log_cluster_size.get() + 1).into()
+        })
     }),
     Kind::new("superblock-cluster-size-huge", "", |t| {
-        t.superblock(|sb| sb.s_log_cluster_size = 40.into())
+        backed(t, |sb| sb.s_log_cluster_size = 40.into())
     }),
     Kind::new("superblock-blocks-per-group-zero", "", |t| {
-        t.superblock(|sb| sb.s_blocks_per_group = 0.into())
+        backed(t, |sb| sb.s_blocks_per_group = 0.into())
     }),
     Kind::new("superblock-blocks-per-group", "", |t| {
-        t.superblock(|sb| sb.s_blocks_per_group = (sb.s_blocks_per_group.get() / 2).into())
+        backed(t, |sb| {
+            sb.s_blocks_per_group = (sb.s_blocks_per_group.get() / 2).into()
+        })
     }),
     Kind::new("superblock-blocks-per-group-huge", "", |t| {
-        t.superblock(|sb| sb.s_blocks_per_group = 0x7FFF_FFF8.into())
+        backed(t, |sb| sb.s_blocks_per_group = 0x7FFF_FFF8.into())
     }),
     Kind::new("superblock-clusters-per-group", "bigalloc", |t| {
-        t.superblock(|sb| sb.s_clusters_per_group = (sb.s_clusters_per_group.get() / 2).into())
+        backed(t, |sb| {
+            sb.s_clusters_per_group = (sb.s_clusters_per_group.get() / 2).into()
+        })
     }),
     Kind::new("superblock-inodes-per-group-zero", "", |t| {
-        t.superblock(|sb| sb.s_inodes_per_group = 0.into())
+        backed(t, |sb| sb.s_inodes_per_group = 0.into())
     }),
     Kind::new("superblock-inodes-per-group", "", |t| {
-        t.superblock(|sb| sb.s_inodes_per_group = (sb.s_inodes_per_group.get() + 8).into())
+        backed(t, |sb| {
+            sb.s_inodes_per_group = (sb.s_inodes_per_group.get() + 8).into()
+        })
     }),
     Kind::new("superblock-revision-0", "", |t| {
-        t.superblock(|sb| sb.s_rev_level = 0.into())
+        backed(t, |sb| sb.s_rev_level = 0.into())
     }),
     Kind::new("superblock-revision-huge", "", |t| {
-        t.superblock(|sb| sb.s_rev_level = 9.into())
+        backed(t, |sb| sb.s_rev_level = 9.into())
     }),
     Kind::new("superblock-first-inode", "", |t| {
-        t.superblock(|sb| sb.s_first_ino = 5.into())
+        backed(t, |sb| sb.s_first_ino = 5.into())
     }),
     Kind::new("superblock-first-inode-huge", "", |t| {
-        t.superblock(|sb| sb.s_first_ino = u32::MAX.into())
+        backed(t, |sb| sb.s_first_ino = u32::MAX.into())
     }),
     Kind::new("superblock-inode-size", "", |t| {
-        t.superblock(|sb| sb.s_inode_size = (sb.s_inode_size.get() * 2).into())
+        backed(t, |sb| sb.s_inode_size = (sb.s_inode_size.get() * 2).into())
     }),
     Kind::new("superblock-inode-size-odd", "", |t| {
-        t.superblock(|sb| sb.s_inode_size = 200.into())
+        backed(t, |sb| sb.s_inode_size = 200.into())
     }),
     Kind::new("superblock-descriptor-size", "64bit", |t| {
-        t.superblock(|sb| sb.s_desc_size = 72.into())
+        backed(t, |sb| sb.s_desc_size = 72.into())
     }),
     Kind::new("superblock-descriptor-size-32", "64bit", |t| {
-        t.superblock(|sb| sb.s_desc_size = 32.into())
+        backed(t, |sb| sb.s_desc_size = 32.into())
     }),
     Kind::new("superblock-descriptor-size-128", "64bit", |t| {
-        t.superblock(|sb| sb.s_desc_size = 128.into())
+        backed(t, |sb| sb.s_desc_size = 128.into())
     }),
     Kind::new("superblock-reserved-descriptors", "", |t| {
-        t.superblock(|sb| {
+        backed(t, |sb| {
             sb.s_reserved_gdt_blocks = (sb.s_reserved_gdt_blocks.get() ^ 3).into();
         })
     }),
     Kind::new("superblock-reserved-descriptors-huge", "", |t| {
-        t.superblock(|sb| sb.s_reserved_gdt_blocks = u16::MAX.into())
+        backed(t, |sb| sb.s_reserved_gdt_blocks = u16::MAX.into())
     }),
     Kind::new("superblock-first-meta-group", "meta_bg", |t| {
-        t.superblock(|sb| sb.s_first_meta_bg = (sb.s_first_meta_bg.get() ^ 1).into())
+        backed(t, |sb| {
+            sb.s_first_meta_bg = (sb.s_first_meta_bg.get() ^ 1).into()
+        })
     }),
     Kind::new("superblock-first-meta-group-huge", "meta_bg", |t| {
-        t.superblock(|sb| sb.s_first_meta_bg = 0x4000_0000.into())
+        backed(t, |sb| sb.s_first_meta_bg = 0x4000_0000.into())
     }),
     Kind::new("superblock-flex-groups-huge", "flex_bg", |t| {
         t.superblock(|sb| sb.s_log_groups_per_flex = 90)
@@ -177,7 +209,7 @@ pub(super) const KINDS: &[Kind] = &[
         "superblock-without-sparse-super",
         "sparse_super,^meta_bg",
         |t| {
-            t.superblock(|sb| {
+            backed(t, |sb| {
                 sb.s_feature_ro_compat = (sb.s_feature_ro_compat.get() & !1).into();
             })
         },
@@ -189,7 +221,9 @@ pub(super) const KINDS: &[Kind] = &[
         t.superblock(|sb| sb.s_feature_incompat = (sb.s_feature_incompat.get() & !0x2).into())
     }),
     Kind::new("superblock-without-64bit", "64bit", |t| {
-        t.superblock(|sb| sb.s_feature_incompat = (sb.s_feature_incompat.get() & !0x80).into())
+        backed(t, |sb| {
+            sb.s_feature_incompat = (sb.s_feature_incompat.get() & !0x80).into()
+        })
     }),
     Kind::new("superblock-without-flex-groups", "flex_bg", |t| {
         t.superblock(|sb| sb.s_feature_incompat = (sb.s_feature_incompat.get() & !0x200).into())
@@ -236,7 +270,7 @@ pub(super) const KINDS: &[Kind] = &[
         })
     }),
     Kind::new("superblock-without-bigalloc", "bigalloc", |t| {
-        t.superblock(|sb| {
+        backed(t, |sb| {
             sb.s_feature_ro_compat = (sb.s_feature_ro_compat.get() & !0x200).into();
         })
     }),
@@ -316,6 +350,8 @@ pub(super) const KINDS: &[Kind] = &[
         "superblock-and-first-backup-zeroed",
         "sparse_super,^sparse_super2",
         |t| {
+            // The third is there still.
+            t.geometry().backup_groups().nth(1)?;
             let at = t.clean.place(t.geometry().group_start(GroupNr(1)));
             t.bytes.get_mut(at..at + 1024)?.fill(0);
             let at = SUPERBLOCK_OFFSET as usize;
@@ -324,6 +360,7 @@ pub(super) const KINDS: &[Kind] = &[
         },
     ),
     Kind::new("superblock-and-descriptors-zeroed", "^meta_bg", |t| {
+        t.geometry().backup_groups().next()?;
         let at = SUPERBLOCK_OFFSET as usize;
         t.bytes[at..at + 1024].fill(0);
         for index in 0..t.geometry().gdt_blocks() {
