@@ -46,8 +46,8 @@ pub enum Salt {
 }
 
 /// A hash tree that was made: all that opening it takes, with `veritysetup` or as a target of the
-/// device mapper. Its format is version 1, the hashes are [`HASH_ALGORITHM`], and blocks of data
-/// and of hashes have [`BLOCK`] bytes.
+/// device mapper. Its format is version 1, the hashes are SHA-256, and blocks of data
+/// and of hashes have 4,096 bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HashTree {
