@@ -24,8 +24,6 @@
 
 mod expected;
 mod group;
-#[cfg(test)]
-mod tests;
 
 use uext4_ondisk::num::index;
 use uext4_ondisk::{GroupNr, Pblk};
@@ -198,3 +196,6 @@ impl Worker {
 fn summed_bytes(bits: u32) -> usize {
     index(bits / 8)
 }
+
+#[cfg(test)]
+mod tests;

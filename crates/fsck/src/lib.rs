@@ -67,14 +67,13 @@ mod shared;
 mod state;
 mod summary;
 mod superblock;
-#[cfg(test)]
-mod test_image;
 mod threads;
 mod tree;
 pub mod undo;
 mod usage;
 mod volume;
 mod xattr;
+mod xattr_blocks;
 
 pub use clusters::ClusterSet;
 pub use error::{Error, Result};
@@ -86,3 +85,6 @@ pub use redo::{UnfinishedRepair, Writes};
 pub use report::{Cause, Observer, Pass, Progress};
 pub use run::{Outcome, examine, plan};
 pub use summary::Summary;
+
+#[cfg(test)]
+mod tests;

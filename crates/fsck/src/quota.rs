@@ -6,7 +6,7 @@
 //! read; the tree is packed by the same code that packs it for a new file system.
 //!
 //! An owner without limits who uses nothing needs no entry. The blocks of quota files count for
-//! nobody, so that writing one does not change what it must say.
+//! no owner, so that writing one does not change what it must say.
 
 mod file;
 mod tree;
@@ -164,7 +164,7 @@ fn is_needed(entry: &RawQuotaEntry) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_image::TestImage;
+    use crate::tests::TestImage;
 
     #[test]
     fn usage_that_was_not_counted_is_written() {

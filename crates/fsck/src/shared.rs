@@ -14,9 +14,9 @@
 //! 3. The bad-blocks list and the other inodes of the file system itself, then the inode with the
 //!    lowest number, or the one that was changed first if that was asked for.
 //!
-//! Whoever does not keep a cluster gets a copy, a hole if that was asked for, or, when no space is
-//! left, a hole too; each with a finding that names both owners. Nodes of maps in shared clusters
-//! are always packed anew elsewhere.
+//! An owner that does not keep a cluster gets a copy, a hole if that was asked for, or, when no
+//! space is left, a hole too; each with a finding that names both owners. Nodes of maps in shared
+//! clusters are always packed anew elsewhere.
 //!
 //! Ranges are treated as ranges: two inodes that claim terabytes cost as many steps as they have
 //! extents.
@@ -24,8 +24,6 @@
 mod claimants;
 mod inode;
 mod keepers;
-#[cfg(test)]
-mod tests;
 
 use crate::error::Result;
 use crate::state::State;
@@ -54,3 +52,6 @@ pub fn run(state: &mut State<'_>) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

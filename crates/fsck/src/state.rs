@@ -16,7 +16,7 @@ use crate::report::{Cause, Findings};
 use crate::tree::Tree;
 use crate::usage::Usage;
 use crate::volume::Volume;
-use crate::xattr::XattrBlocks;
+use crate::xattr_blocks::XattrBlocks;
 
 /// A file system under examination.
 pub struct State<'a> {

@@ -30,17 +30,20 @@ mod body;
 mod ea_inode;
 mod entries;
 mod references;
-#[cfg(test)]
-mod tests;
+mod wrong;
 
-use uext4_ondisk::inode::RawInode;
+use uext4_ondisk::features::Incompat;
+use uext4_ondisk::inode::{InodeFlags, RawInode};
 use uext4_ondisk::xattr::{NAME_PREFIXES, XattrEntry};
 use uext4_ondisk::{Ino, Pblk};
 
 use crate::error::Result;
+use crate::finding::{Finding, Place};
+use crate::problem::XattrProblem;
 use crate::state::State;
+use crate::xattr_blocks::ValueUse;
 
-pub use block::{XattrBlocks, copy, of_inode, set_of_inode};
+pub use block::{copy, of_inode, set_of_inode};
 pub use references::references;
 
 /// What the attributes of an inode say about it.
@@ -49,38 +52,11 @@ pub struct Xattrs {
     /// The block that `i_file_acl` names, if it can be used. It counts as one cluster of
     /// `i_blocks`.
     pub block: Option<Pblk>,
-    /// Bytes of `system.data`: what an inline file or directory holds beyond `i_block`.
-    pub inline_data: Option<u32>,
-    /// The encryption context.
-    pub encryption: Option<EncryptionContext>,
+    /// Whether there is an encryption context that can be one.
+    has_context: bool,
     /// What values in inodes of their own add to the use of the inode's owner: their clusters
     /// count in `i_blocks` too.
     pub values: ValueUse,
-}
-
-/// An encryption context as stored: 28 bytes in version 1, 40 in version 2.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EncryptionContext {
-    /// Its first bytes; zero past its end.
-    pub bytes: [u8; 40],
-    /// Its length.
-    pub len: u32,
-}
-
-/// What values in inodes of their own add to the use of an owner.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ValueUse {
-    /// Clusters.
-    pub clusters: u32,
-    /// Inodes.
-    pub inodes: u32,
-}
-
-impl ValueUse {
-    fn add(&mut self, other: Self) {
-        self.clusters = self.clusters.saturating_add(other.clusters);
-        self.inodes = self.inodes.saturating_add(other.inodes);
-    }
 }
 
 /// Whose attributes are examined.
@@ -88,6 +64,7 @@ impl ValueUse {
 struct Owner {
     ino: Ino,
     generation: u32,
+    is_encrypted: bool,
 }
 
 /// Examines the attributes of an inode in use, and mends them: `bytes` are the inode's as they are
@@ -100,11 +77,24 @@ pub fn check(state: &State<'_>, ino: Ino, raw: &RawInode, bytes: &[u8]) -> Resul
     let owner = Owner {
         ino,
         generation: raw.i_generation.get(),
+        is_encrypted: is_encrypted(state, raw),
     };
     let mut xattrs = Xattrs::default();
     body::check(state, owner, raw, bytes, &mut xattrs)?;
     block::check(state, owner, raw, &mut xattrs)?;
+    if owner.is_encrypted && !xattrs.has_context {
+        let finding = Finding::new(XattrProblem::ContextMissing, Place::inode(ino));
+        let cause = state.report(finding);
+        state.volume.update_raw_inode(ino, cause, |raw| {
+            raw.i_flags = (raw.i_flags.get() & !InodeFlags::ENCRYPT.bits()).into();
+        })?;
+    }
     Ok(xattrs)
+}
+
+fn is_encrypted(state: &State<'_>, raw: &RawInode) -> bool {
+    let features = state.geometry().features.incompat;
+    features.contains(Incompat::ENCRYPT) && raw.i_flags.get() & InodeFlags::ENCRYPT.bits() != 0
 }
 
 /// The full name of an attribute for a finding; one of an unknown kind begins with its number.
@@ -122,3 +112,6 @@ fn full_name(index: u8, suffix: &[u8]) -> Vec<u8> {
 fn order<'a>(entry: &XattrEntry<'a>) -> (u8, usize, &'a [u8]) {
     (entry.index, entry.name.len(), entry.name)
 }
+
+#[cfg(test)]
+mod tests;

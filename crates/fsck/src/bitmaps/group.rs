@@ -182,7 +182,7 @@ fn differences(
     };
     let sum = checksum(state, is_of_inodes, expected);
     let [not_marked, marked, padding] = problems;
-    let mut put = |problem, differ: Differ| -> Result<()> {
+    let put = |problem, differ: Differ| -> Result<()> {
         let Some(first) = differ.first else {
             return Ok(());
         };

@@ -1,4 +1,6 @@
-use crate::test_image::TestImage;
+//! Bitmaps and counts that debugfs has changed.
+
+use crate::tests::TestImage;
 
 const KINDS: &[&str] = &[
     "-t ext2 -b 1024",

@@ -4,7 +4,7 @@ super::problems! {
     /// A problem of a block group.
     GroupProblem:
     // Bitmaps and counts.
-    BlocksNotMarked = "block-bitmap-not-marked", Damage, Nothing,
+    BlocksNotMarked = "block-bitmap-not-marked", Safe, Nothing,
         ["PR_5_BLOCK_USED", "PR_5_BLOCK_RANGE_USED", "PR_5_BLOCK_BITMAP_HEADER"],
         "{found} clusters are in use and not marked in the block bitmap", "mark them";
     BlocksMarked = "block-bitmap-marked", Safe, Nothing,
@@ -16,10 +16,10 @@ super::problems! {
         ["PR_5_BLOCK_BITMAP_CSUM_INVALID"],
         "the checksum of the block bitmap is {found}, {right} would match it",
         "compute it for the bitmap as it must be";
-    BlocksUninit = "block-bitmap-uninit", Damage, Nothing, ["PR_5_BLOCK_UNINIT"],
+    BlocksUninit = "block-bitmap-uninit", Safe, Nothing, ["PR_5_BLOCK_UNINIT"],
         "blocks are in use in a group whose block bitmap is marked as never written",
         "write the bitmap and clear the flag";
-    InodesNotMarked = "inode-bitmap-not-marked", Damage, Nothing,
+    InodesNotMarked = "inode-bitmap-not-marked", Safe, Nothing,
         ["PR_5_INODE_USED", "PR_5_INODE_RANGE_USED", "PR_5_INODE_BITMAP_HEADER"],
         "{found} inodes are in use and not marked in the inode bitmap", "mark them";
     InodesMarked = "inode-bitmap-marked", Safe, Nothing,
@@ -31,7 +31,7 @@ super::problems! {
         ["PR_5_INODE_BITMAP_CSUM_INVALID"],
         "the checksum of the inode bitmap is {found}, {right} would match it",
         "compute it for the bitmap as it must be";
-    InodesUninit = "inode-bitmap-uninit", Damage, Nothing, ["PR_5_INODE_UNINIT"],
+    InodesUninit = "inode-bitmap-uninit", Safe, Nothing, ["PR_5_INODE_UNINIT"],
         "inodes are in use in a group whose inode bitmap is marked as never written",
         "write the bitmap and clear the flag";
     // Descriptors and the places that they name.

@@ -3,13 +3,6 @@
 super::problems! {
     /// A problem of extended attributes.
     XattrProblem:
-    BlockNumber = "xattr-block-number", Damage, Attributes, ["PR_2_FILE_ACL_BAD"],
-        "i_file_acl is {found}, which is no block of the file system", "clear it";
-    BlockFeature = "xattr-block-feature", Damage, Attributes, ["PR_2_FILE_ACL_ZERO"],
-        "i_file_acl is {found}, and the file system does not have the feature ext_attr",
-        "clear it";
-    BlockNumberHigh = "xattr-block-number-high", Safe, Nothing, ["PR_2_I_FILE_ACL_HI_ZERO"],
-        "i_file_acl_high is {found} without the feature 64bit", "clear it";
     BlockMagic = "xattr-block-magic", Damage, Attributes, ["PR_1_BAD_EA_BLOCK"],
         "the block of attributes begins with {found} instead of its magic number",
         "clear i_file_acl of the inodes that refer to it";
@@ -27,7 +20,7 @@ super::problems! {
     Order = "xattr-order", Safe, Nothing, [],
         "the attributes are not in the order in which the kernel looks for them", "sort them";
     List = "xattr-list", Damage, Attributes, ["PR_1_ATTR_NAME_LEN", "PR_1_EA_BAD_NAME"],
-        "the list of attributes has no end; those from here on cannot be told apart",
+        "the list of attributes has no end; those from here on cannot be read",
         "drop the rest of the list";
     Name = "xattr-name", Damage, Attributes, ["PR_1_EA_BAD_NAME"],
         "the name of the attribute cannot be one", "drop the attribute";
@@ -39,6 +32,12 @@ super::problems! {
         ["PR_1_EA_ALLOC_COLLISION", "PR_1_INODE_EA_ALLOC_COLLISION"],
         "the value of the attribute lies over another value or over the list",
         "drop the attribute";
+    Context = "xattr-encryption-context", Damage, Attributes,
+        ["PR_1_CORRUPT_ENCRYPTION_XATTR"],
+        "the encryption context, {found} bytes, cannot be one", "drop the attribute";
+    ContextMissing = "xattr-encryption-missing", Damage, Attributes,
+        ["PR_1_MISSING_ENCRYPTION_XATTR"],
+        "the inode is marked as encrypted and has no encryption context", "clear ENCRYPT";
     Hash = "xattr-hash", Damage, Attributes, ["PR_1_ATTR_HASH"],
         "the hash of the attribute is {found} instead of {right}", "drop the attribute";
     ValueFeature = "xattr-value-feature", Damage, Attributes, ["PR_1_ATTR_VALUE_BLOCK"],

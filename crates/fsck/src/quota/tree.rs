@@ -31,7 +31,7 @@ pub fn read(state: &State<'_>, kind: QuotaKind, file: &QuotaFile<'_>) -> Result<
     let place = || Place::inode(file.ino);
     let mut block = [0; QUOTA_BLOCK_LEN];
     file.read(0, &mut block)?;
-    let mut report = |finding: Finding, contents: &mut Contents| {
+    let report = |finding: Finding, contents: &mut Contents| {
         let cause = state.report(finding);
         contents.cause.get_or_insert(cause);
     };

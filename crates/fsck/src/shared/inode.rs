@@ -130,7 +130,7 @@ impl<'a, 's> Assign<'a, 's> {
         Ok(output.is_directory.then(|| runs.collect()))
     }
 
-    /// Frees the clusters that nobody keeps.
+    /// Frees the clusters that no owner keeps.
     pub fn free_unowned(&self) {
         let State {
             shared,

@@ -1,7 +1,9 @@
+//! Files that debugfs gave the blocks of others.
+
 use uext4_testkit::e2fsprogs::debugfs;
 
 use crate::SharedBlocks;
-use crate::test_image::TestImage;
+use crate::tests::TestImage;
 
 const OLD: &str = "-t ext2 -b 1024";
 

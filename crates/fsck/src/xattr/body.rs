@@ -36,8 +36,7 @@ pub fn check(
         shift: start.saturating_add(XATTR_IBODY_HEADER_LEN),
     };
     let examined = entries::examine(state, owner, region)?;
-    xattrs.inline_data = examined.inline_data;
-    xattrs.encryption = examined.encryption;
+    xattrs.has_context = examined.has_context;
     xattrs.values.add(examined.values);
     let Some(cause) = examined.cause else {
         return Ok(());

@@ -12,11 +12,12 @@ use uext4_ondisk::hash::CharSign;
 use uext4_ondisk::inode::{FileType, InodeFlags, RawInode};
 use uext4_ondisk::xattr::{EXT4_XATTR_SIZE_MAX, XattrEntry, entry_hash};
 
-use super::entries::Wrong;
-use super::{Owner, ValueUse};
+use super::Owner;
+use super::wrong::Wrong;
 use crate::error::Result;
 use crate::problem::XattrProblem;
 use crate::state::State;
+use crate::xattr_blocks::ValueUse;
 
 /// Added to the references of an inode in Lustre's form, which counts none.
 pub const WITHOUT_COUNT: u32 = 1 << 31;

@@ -1,20 +1,23 @@
 //! The entries of one region, each judged by itself.
 
+use uext4_ondisk::encryption::{ENCRYPTION_CONTEXT_NAME, EncryptionContext};
 use uext4_ondisk::hash::CharSign;
 use uext4_ondisk::num::{index, len64};
 use uext4_ondisk::xattr::{
-    INDEX_ENCRYPTION, INDEX_SYSTEM, INLINE_DATA_NAME, RawXattrEntry, XATTR_ENTRY_LEN, XattrEntry,
-    XattrValue, entry_hash, entry_len, value_len,
+    INDEX_ENCRYPTION, RawXattrEntry, XATTR_ENTRY_LEN, XattrEntry, XattrValue, entry_hash,
+    entry_len, value_len,
 };
 use uext4_ondisk::{Ino, Pblk};
 use zerocopy::FromBytes;
 
-use super::{EncryptionContext, Owner, ValueUse, ea_inode, full_name, order};
+use super::wrong::Wrong;
+use super::{Owner, ea_inode, full_name, order};
 use crate::error::Result;
 use crate::finding::{Finding, Place};
 use crate::problem::XattrProblem;
 use crate::report::Cause;
 use crate::state::State;
+use crate::xattr_blocks::ValueUse;
 
 /// Bytes that hold a list of entries and their values.
 #[derive(Clone, Copy, Debug)]
@@ -32,9 +35,8 @@ pub struct Region<'a> {
 /// What the entries of a region say.
 #[derive(Debug, Default)]
 pub struct Examined {
-    /// Bytes of `system.data`.
-    pub inline_data: Option<u32>,
-    pub encryption: Option<EncryptionContext>,
+    /// Whether an encryption context is among them that can be one.
+    pub has_context: bool,
     pub values: ValueUse,
     /// The first problem, if the list must be packed anew.
     pub cause: Option<Cause>,
@@ -139,37 +141,27 @@ pub fn examine(state: &State<'_>, owner: Owner, region: Region<'_>) -> Result<Ex
     Ok(examined)
 }
 
-/// The encryption context among the entries of a region that was examined before.
-pub fn encryption(region: Region<'_>) -> Option<EncryptionContext> {
-    let mut found = Examined::default();
+/// Whether the entries of a region that was examined before hold an encryption context.
+pub fn has_context(region: Region<'_>) -> bool {
     let mut at = region.first;
     while let Step::Entry { raw, name, next } = step(region.bytes, at) {
         let value = here(region.bytes, raw).unwrap_or_default();
-        found.note(&entry(raw, name, value), ValueUse::default());
+        if is_context(raw.e_name_index, name) && EncryptionContext::parse(value).is_ok() {
+            return true;
+        }
         at = next;
     }
-    found.encryption
+    false
+}
+
+fn is_context(index: u8, name: &[u8]) -> bool {
+    index == INDEX_ENCRYPTION && name == ENCRYPTION_CONTEXT_NAME
 }
 
 impl Examined {
     fn note(&mut self, entry: &XattrEntry<'_>, values: ValueUse) {
         self.values.add(values);
-        let XattrValue::Here(value) = entry.value else {
-            return;
-        };
-        match (entry.index, entry.name) {
-            (INDEX_SYSTEM, INLINE_DATA_NAME) => {
-                self.inline_data = Some(u32::try_from(value.len()).unwrap_or(u32::MAX));
-            }
-            (INDEX_ENCRYPTION, b"c") => {
-                let mut bytes = [0; 40];
-                let len = value.len().min(bytes.len());
-                bytes[..len].copy_from_slice(&value[..len]);
-                let len = u32::try_from(value.len()).unwrap_or(u32::MAX);
-                self.encryption = Some(EncryptionContext { bytes, len });
-            }
-            _ => {}
-        }
+        self.has_context |= is_context(entry.index, entry.name);
     }
 
     /// The entries that can be kept, in the order of the list.
@@ -227,23 +219,6 @@ fn entry<'a>(raw: &RawXattrEntry, name: &'a [u8], value: &'a [u8]) -> XattrEntry
     }
 }
 
-/// Why an entry cannot be kept.
-pub struct Wrong {
-    pub problem: XattrProblem,
-    pub found: Option<u64>,
-    pub right: Option<u64>,
-}
-
-impl Wrong {
-    pub fn new(problem: XattrProblem, found: impl Into<u64>) -> Self {
-        Self {
-            problem,
-            found: Some(found.into()),
-            right: None,
-        }
-    }
-}
-
 /// Whether an entry can be kept, and what its value adds to the owner's use.
 fn judge<'a>(
     state: &State<'_>,
@@ -279,6 +254,12 @@ fn judge<'a>(
                 ..Wrong::new(XattrProblem::Hash, stored)
             }));
         }
+    }
+    if owner.is_encrypted
+        && is_context(raw.e_name_index, name)
+        && EncryptionContext::parse(value).is_err()
+    {
+        return Ok(Err(Wrong::new(XattrProblem::Context, size)));
     }
     if !value.is_empty() {
         taken.take(from..from.saturating_add(value_len(value.len())));

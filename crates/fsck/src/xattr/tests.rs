@@ -1,6 +1,8 @@
+//! Attributes that debugfs has set, with bytes changed.
+
 use uext4_testkit::e2fsprogs::debugfs;
 
-use crate::test_image::TestImage;
+use crate::tests::TestImage;
 
 /// A file with two attributes that are too large for the inode, and one within it.
 fn image(kind: &str) -> TestImage {
@@ -63,9 +65,9 @@ fn references_are_counted() {
 }
 
 #[test]
-fn a_number_outside_the_file_system_is_cleared() {
-    let image = TestImage::new("-t ext4", "16M");
+fn an_encrypted_file_without_a_context_is_not_encrypted() {
+    let image = TestImage::new("-t ext4 -O encrypt", "16M");
     image.file("f", b"contents");
-    image.debugfs(&["sif f file_acl 99999999"]);
-    assert_eq!(image.repair(), ["xattr-block-number"]);
+    image.debugfs(&["sif f flags 0x80800"]);
+    assert_eq!(image.repair(), ["xattr-encryption-missing"]);
 }
