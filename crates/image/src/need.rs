@@ -76,19 +76,10 @@ impl<'a> Counted<'a> {
             path: path_buf(b"."),
             source,
         })?;
-        let quotas = match footprint.has_quotas() {
-            true => footprint.quota_files(&owner_ids(self.tree)),
-            false => Ok(FileFootprint::default()),
-        };
-        let quotas = quotas.map_err(|source| Error::Entry {
-            path: path_buf(b"."),
-            source,
-        })?;
         let need = self.count(footprint)?;
-        // The files that mkfs made are laid again.
-        let more = (quotas.data + quotas.tree).saturating_sub(layout.quota_blocks());
         Ok(Need {
-            blocks: need.blocks.saturating_add(more),
+            // The quota files that mkfs made are laid again.
+            blocks: need.blocks.saturating_sub(layout.quota_blocks()),
             slack: slack(layout),
             ..need
         })
@@ -137,8 +128,11 @@ impl<'a> Counted<'a> {
             taken.inodes += count.need.inodes - before.inodes;
         }
         count.shared_blocks();
-        self.directories = Some((count.footprint, count.directories));
         let mut need = count.need;
+        need.blocks = need
+            .blocks
+            .saturating_add(quota_blocks(tree, &count.footprint)?);
+        self.directories = Some((count.footprint, count.directories));
         // The root has an inode already, and gives back the block it was made with.
         need.inodes -= 1;
         need.blocks = need.blocks.saturating_sub(1);
@@ -148,6 +142,19 @@ impl<'a> Counted<'a> {
         self.last = Some(need);
         Ok(need)
     }
+}
+
+/// Blocks of the quota files; 0 without the feature.
+fn quota_blocks(tree: &Tree, footprint: &Footprint) -> Result<u64, Error> {
+    if !footprint.has_quotas() {
+        return Ok(0);
+    }
+    let files = footprint.quota_files(&owner_ids(tree));
+    let files = files.map_err(|source| Error::Entry {
+        path: path_buf(b"."),
+        source,
+    })?;
+    Ok(files.data.saturating_add(files.tree))
 }
 
 /// Who owns what the image will have.

@@ -85,9 +85,7 @@ fn create_file(plan: &mut Plan, ino: Ino, kind: QuotaKind) -> Result<(), Error> 
         blocks_of(plan, &blocks)?
     };
     for (&block, data) in blocks.iter().zip(bytes.chunks(plan.block_len())) {
-        let mut data = data.to_vec();
-        data.resize(plan.block_len(), 0);
-        plan.put(block, data);
+        plan.put(block, data.to_vec());
     }
     let spec = InodeSpec {
         mode: S_IFREG | 0o600,

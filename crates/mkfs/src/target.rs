@@ -5,7 +5,8 @@
 //! Sources: "KERNEL SUPPORT" in ext4(5), which names the kernel that first supported a feature
 //! (and says that enterprise kernels may differ); the pages named in the rows. Where the e2fsck of
 //! a release is older than its kernel, the release has the row that its e2fsck understands, because
-//! that runs before the file system is mounted.
+//! that runs before the file system is mounted. Boot loaders are not looked at for a release: where
+//! a GRUB without metadata_csum_seed reads the image, `-O ^metadata_csum_seed` is needed, too.
 
 use crate::feature_list::parse_features;
 use crate::options::Options;

@@ -105,18 +105,23 @@ mod tests {
     use std::collections::HashSet;
     use std::thread;
 
-    use super::{PerThread, SLOTS, slot};
+    use super::{PerThread, SLOTS, slot, thread_number};
 
     #[test]
-    fn a_thread_uses_one_slot_and_threads_use_different_ones() {
+    fn a_thread_uses_one_slot_and_threads_in_a_row_use_different_ones() {
         assert_eq!(slot(), slot());
-        let slots: HashSet<usize> = thread::scope(|scope| {
-            let threads: Vec<_> = (0..SLOTS).map(|_| scope.spawn(slot)).collect();
+        // Other tests of this process may start threads in between, which take numbers too: so
+        // that threads differ is seen by their numbers.
+        let threads: Vec<(u64, usize)> = thread::scope(|scope| {
+            let one = || (thread_number(), slot());
+            let threads: Vec<_> = (0..SLOTS).map(|_| scope.spawn(one)).collect();
             threads.into_iter().map(|t| t.join().unwrap()).collect()
         });
-        // Other tests of this process may start threads in between, which take numbers too.
-        assert!(slots.len() > SLOTS / 2, "{slots:?}");
-        assert!(slots.iter().all(|slot| *slot < SLOTS));
+        let numbers: HashSet<u64> = threads.iter().map(|(number, _)| *number).collect();
+        assert_eq!(numbers.len(), SLOTS, "{threads:?}");
+        for (number, slot) in threads {
+            assert_eq!(slot as u64, number % SLOTS as u64);
+        }
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::base::error::{Error, Result};
 use crate::inode::iget;
 use crate::map::map_blocks;
 use crate::quota::file::{KINDS, QuotaFile};
-use crate::quota::{Ids, has_quotas};
+use crate::quota::{Ids, has_quotas, index};
 
 /// What an inode takes of its owners' quotas.
 #[derive(Clone, Copy, Debug)]
@@ -60,7 +60,8 @@ pub(super) struct Usage {
 }
 
 impl Usage {
-    /// What is counted so far.
+    /// What is counted so far. Limits and times of grace are not kept: who makes a file system sets
+    /// them when it is complete.
     pub(super) fn open(disk: &Disk) -> Result<Self> {
         let mut usage = Self::default();
         for kind in KINDS.into_iter().filter(|_| has_quotas(disk)) {
@@ -88,7 +89,7 @@ impl Usage {
     /// Counts an inode that changed from one share to another; `None` is one that does not exist.
     pub(super) fn change(&mut self, old: Option<Share>, new: Share) {
         for file in &mut self.files {
-            let kind = file.kind as usize;
+            let kind = index(file.kind);
             if let Some(old) = old {
                 let id = old.owners[kind];
                 let used = file.used.entry(id).or_default();
@@ -99,8 +100,8 @@ impl Usage {
                 }
             }
             let used = file.used.entry(new.owners[kind]).or_default();
-            used.inodes += new.inodes;
-            used.bytes += new.bytes;
+            used.inodes = used.inodes.saturating_add(new.inodes);
+            used.bytes = used.bytes.saturating_add(new.bytes);
         }
     }
 }

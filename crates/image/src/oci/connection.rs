@@ -196,14 +196,17 @@ impl Connection {
         headers.insert(ACCEPT, accept);
         let known = self.authorization().clone();
         headers.extend(known.map(|known| (AUTHORIZATION, known)));
-        let response = self.follow(address, &[], headers.clone(), purpose)?;
+        let Answer { from, response } = self.follow(address, &[], headers.clone(), purpose)?;
+        // Only the registry itself may ask for its user: another host would say where to send the
+        // password.
+        let is_registry = address::is_same_origin(&from, &address::parse(address)?);
         let response = match response.status() {
-            StatusCode::UNAUTHORIZED => {
+            StatusCode::UNAUTHORIZED if is_registry => {
                 let Some(fresh) = self.authorize(response.headers())? else {
                     return Err(answer::refused(address, response));
                 };
                 headers.insert(AUTHORIZATION, fresh);
-                self.follow(address, &[], headers, purpose)?
+                self.follow(address, &[], headers, purpose)?.response
             }
             _ => response,
         };
@@ -228,7 +231,8 @@ impl Connection {
                 let mut headers = HeaderMap::new();
                 headers.extend(basic.map(|basic| (AUTHORIZATION, basic)));
                 let query = bearer.query(self.image.repository());
-                let response = self.follow(&bearer.realm, &query, headers, Purpose::Document)?;
+                let answer = self.follow(&bearer.realm, &query, headers, Purpose::Document)?;
+                let response = answer.response;
                 if response.status() != StatusCode::OK {
                     return Err(answer::refused(&bearer.realm, response));
                 }
@@ -251,14 +255,17 @@ impl Connection {
         query: &[(&str, String)],
         mut headers: HeaderMap,
         purpose: Purpose,
-    ) -> Result<Response<Body>, Fault> {
+    ) -> Result<Answer, Fault> {
         let mut uri = address::parse(address)?;
         let mut query = query;
         for _ in 0..=REDIRECTS_MAX {
             self.http.check(&uri)?;
             let response = self.ask(&uri, query, &headers, purpose)?;
             let Some(next) = address::redirection(&uri, &response)? else {
-                return Ok(response);
+                return Ok(Answer {
+                    from: uri,
+                    response,
+                });
             };
             if !address::is_same_origin(&uri, &next) {
                 headers.remove(AUTHORIZATION);
@@ -289,6 +296,13 @@ impl Connection {
         }
         request.call().map_err(|error| failed(uri, error))
     }
+}
+
+/// What a host answers in the end.
+struct Answer {
+    /// The address that was asked last.
+    from: Uri,
+    response: Response<Body>,
 }
 
 /// The body of a blob.

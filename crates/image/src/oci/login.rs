@@ -1,6 +1,6 @@
 //! Users of registries, as `docker login` and `podman login` store them.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use base64::Engine as _;
@@ -18,7 +18,7 @@ use super::store::{DOCUMENT_MAX, parse};
 #[derive(Deserialize)]
 struct DockerConfig {
     #[serde(default)]
-    auths: HashMap<String, Entry>,
+    auths: BTreeMap<String, Entry>,
 }
 
 #[derive(Deserialize)]
@@ -53,9 +53,9 @@ pub(super) fn read(
         return Ok(None);
     };
     let config: DockerConfig = parse(&part, &stored.read_all(&part, DOCUMENT_MAX)?)?;
-    let mut entries = config.auths.iter();
-    let entry = entries.find(|(key, _)| is_for(key, name.registry()));
-    let Some(auth) = entry.and_then(|(_, entry)| entry.auth.as_deref()) else {
+    let named = config.auths.iter();
+    let mut named = named.filter(|(key, _)| is_for(key, name.registry()));
+    let Some(auth) = named.find_map(|(_, entry)| entry.auth.as_deref()) else {
         return Ok(None);
     };
     let decoded = STANDARD.decode(auth).ok();
@@ -126,6 +126,12 @@ mod tests {
         for other in ["docker://quay.io/a", "docker://ghcr.io/a", "oci:directory"] {
             assert_eq!(login(config, other).unwrap(), None);
         }
+        let both = r#"{"auths": {
+            "docker.io": {},
+            "https://index.docker.io/v1/": {"auth": "dXNlcjpwYXNzOndvcmQ="}
+        }}"#;
+        let user = login(both, "docker://alpine").unwrap().unwrap();
+        assert_eq!(user.user, "user");
         assert_eq!(login("{}", "docker://alpine").unwrap(), None);
         let none = Reference::parse(OsStr::new("docker://alpine"))
             .unwrap()

@@ -28,10 +28,10 @@ const COPIED_AT_ONCE: u64 = 1 << 20;
 #[derive(Debug)]
 pub struct Sharing {
     /// Where the image is.
-    dir: PathBuf,
+    dir: Arc<Path>,
     /// The image.
     image: Arc<File>,
-    /// What was found, by device.
+    /// Whether files of a device can be shared, as far as that is known.
     by_device: HashMap<u64, bool>,
 }
 
@@ -42,7 +42,7 @@ impl Sharing {
     /// Those of opening it once more.
     pub fn new(image: &Path, dir: &Path) -> io::Result<Self> {
         Ok(Self {
-            dir: dir.to_path_buf(),
+            dir: dir.into(),
             image: Arc::new(File::options().write(true).open(image)?),
             by_device: HashMap::new(),
         })
@@ -58,21 +58,35 @@ impl Sharing {
         path: impl FnOnce() -> PathBuf,
     ) -> Option<Shared> {
         let version = Version::of(file).ok()?;
-        let dir = &self.dir;
-        let can = self.by_device.entry(version.device);
-        // One file is shared as a whole, with one that nothing else is done with.
-        can.or_insert_with(|| {
-            let probe = tempfile::tempfile_in(dir);
-            probe.is_ok_and(|probe| rustix::fs::ioctl_ficlone(&probe, file).is_ok())
-        })
-        .then(|| Shared {
+        let known = self.by_device.get(&version.device).copied();
+        let can = known.unwrap_or_else(|| self.try_with(file, version.device));
+        can.then(|| Shared {
             file: Arc::clone(file),
             image: Arc::clone(&self.image),
+            dir: self.dir.clone(),
             from,
             len,
             path: path(),
             version,
         })
+    }
+
+    /// Whether this file can be shared as a whole, with one that nothing else is done with. What
+    /// that says of all files of the device is noted: one may be of a kind that cannot, such as a
+    /// file for swapping, or without checksums on Btrfs.
+    fn try_with(&mut self, file: &File, device: u64) -> bool {
+        let Ok(probe) = tempfile::tempfile_in(&self.dir) else {
+            return false;
+        };
+        let cloned = rustix::fs::ioctl_ficlone(&probe, file);
+        match cloned {
+            Ok(()) => self.by_device.insert(device, true),
+            Err(Errno::XDEV | Errno::OPNOTSUPP | Errno::NOTTY | Errno::NOSYS) => {
+                self.by_device.insert(device, false)
+            }
+            Err(_) => None,
+        };
+        cloned.is_ok()
     }
 }
 
@@ -81,6 +95,8 @@ impl Sharing {
 pub struct Shared {
     file: Arc<File>,
     image: Arc<File>,
+    /// Where the image is.
+    dir: Arc<Path>,
     from: u64,
     len: u64,
     path: PathBuf,
@@ -150,9 +166,10 @@ impl Shared {
             match rustix::fs::copy_file_range(&self.file, from, &self.image, to, len) {
                 Ok(done) => return Ok(Some(done as u64)),
                 Err(Errno::INTR) => {}
-                Err(error @ (Errno::NOSPC | Errno::DQUOT | Errno::IO | Errno::FBIG)) => {
+                Err(error @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => {
                     return Err(self.not_written(error.into()));
                 }
+                // Copying finds out which side fails.
                 Err(_) => return Ok(None),
             }
         }
@@ -182,7 +199,7 @@ impl Shared {
     }
 
     fn not_written(&self, source: io::Error) -> Error {
-        let path = PathBuf::from("image");
+        let path = self.dir.to_path_buf();
         Error::Output { path, source }
     }
 }
@@ -202,6 +219,7 @@ mod tests {
         let shared = Shared {
             file,
             image: Arc::new(image),
+            dir: dir.into(),
             from: 1,
             len: 5,
             path: path.clone(),

@@ -237,6 +237,9 @@ impl<'a> Collector<'a> {
     }
 
     fn send(&mut self) -> Result<(), Error> {
+        if self.wanted.ranges.is_empty() && self.piece.is_empty() {
+            return Ok(());
+        }
         let piece = std::mem::replace(&mut self.piece, Piece::new(&self.pool));
         let piece = Arc::new(piece);
         self.wanted.bytes = 0;

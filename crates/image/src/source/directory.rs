@@ -11,9 +11,11 @@ use std::collections::HashMap;
 use std::ffi::{CString, OsStr};
 use std::fs::File;
 use std::io;
+use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::thread;
 
 use rustix::fs::{Dir, FileType, Mode, OFlags, SeekFrom, Stat};
 use rustix::io::Errno;
@@ -104,6 +106,8 @@ fn start<'a>(
         true_sizes: HashMap::new(),
         ids: HostIds::default(),
         copies: Copies::new(context.spool_dir),
+        // Asked once: it reads several files.
+        threads: thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
     };
     Ok((root, walk))
 }
@@ -139,6 +143,8 @@ struct Walk<'a> {
     true_sizes: HashMap<u64, bool>,
     ids: HostIds,
     copies: Copies,
+    /// That look at entries of a large directory.
+    threads: NonZeroUsize,
 }
 
 /// A directory the walk is in.
@@ -166,7 +172,7 @@ impl Walk<'_> {
         let mut levels = vec![top];
         while let Some(level) = levels.last_mut() {
             if level.looks.is_empty() {
-                level.looks = look_ahead(&level.fd, &self.path, &level.names);
+                level.looks = look_ahead(self.threads, &level.fd, &self.path, &level.names);
             }
             let look = level.looks.pop();
             let Some(name) = level.names.pop() else {
@@ -202,9 +208,21 @@ impl Walk<'_> {
     fn level(&self, fd: OwnedFd, entry: EntryId, outside: usize) -> Result<Level, Error> {
         let read_error = |e: Errno| failed(&self.path, "read", e.into());
         let mut names = Vec::new();
+        // What is left out is not even looked at: it may be a mount that does not answer.
+        let mut inside = self.inside.clone();
+        if !inside.is_empty() {
+            inside.push(b'/');
+        }
+        let above = inside.len();
         for item in Dir::read_from(&fd).map_err(read_error)? {
             let name = item.map_err(read_error)?.file_name().to_owned();
-            if !matches!(name.as_bytes(), b"." | b"..") {
+            if matches!(name.as_bytes(), b"." | b"..") {
+                continue;
+            }
+            inside.truncate(above);
+            inside.extend_from_slice(name.as_bytes());
+            let excludes = &self.context.options.excludes;
+            if !excludes.matches(name.as_bytes(), &inside) {
                 names.push(name);
             }
         }
@@ -225,9 +243,6 @@ impl Walk<'_> {
         name: &[u8],
         look: Option<Look>,
     ) -> Result<Option<(OwnedFd, EntryId)>, Error> {
-        if self.context.options.excludes.matches(name, &self.inside) {
-            return Ok(None);
-        }
         let os_name = OsStr::from_bytes(name);
         let (known, xattr_names) = match look {
             Some(look) => (look.stat, Some(look.xattrs)),

@@ -47,13 +47,17 @@ fn look(dir: BorrowedFd<'_>, path: &Path, name: &CString) -> Look {
 
 /// Looks at the last of these names of a directory; returns as many, in the same order. None if
 /// there are too few, or there is one thread.
-pub(super) fn look_ahead(dir: &OwnedFd, path: &Path, names: &[CString]) -> Vec<Look> {
-    let threads = thread::available_parallelism().map_or(1, NonZeroUsize::get);
-    if threads == 1 || names.len() < 2 * SHARE_MIN {
+pub(super) fn look_ahead(
+    threads: NonZeroUsize,
+    dir: &OwnedFd,
+    path: &Path,
+    names: &[CString],
+) -> Vec<Look> {
+    if threads == NonZeroUsize::MIN || names.len() < 2 * SHARE_MIN {
         return Vec::new();
     }
     let names = &names[names.len().saturating_sub(TURN_MAX)..];
-    let share = names.len().div_ceil(threads).max(SHARE_MIN);
+    let share = names.len().div_ceil(threads.get()).max(SHARE_MIN);
     let dir = dir.as_fd();
     let work = |names: &[CString]| -> Vec<Look> {
         names.iter().map(|name| look(dir, path, name)).collect()

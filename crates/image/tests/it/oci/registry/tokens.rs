@@ -79,6 +79,25 @@ fn a_token_is_got_once_and_other_hosts_do_not_receive_it() {
 }
 
 #[test]
+fn the_host_of_a_redirection_cannot_ask_for_the_user() {
+    let served = Served::new();
+    let thief = Server::at("127.0.0.3", |_, _| ok(r#"{"token": "abc.def"}"#));
+    let realm = format!("http://{}/token", thief.address);
+    let storage = Server::at("127.0.0.2", move |_, _| {
+        unauthorized(&format!(r#"Bearer realm="{realm}""#))
+    });
+    let tokens = "http://127.0.0.1:1/token".to_owned();
+    let registry = registry(&served, tokens, storage.address.clone(), |_| true);
+    let image = open_as_user(&registry.reference()).unwrap();
+    let error = read(&image.layers[0]).unwrap_err().to_string();
+    assert!(error.contains("401"), "{error}");
+    assert_eq!(storage.requests().len(), 1);
+    assert!(thief.requests().is_empty());
+    let is_asked_as_user = |r: &Request| r.authorization.is_some();
+    assert!(!registry.requests().iter().any(is_asked_as_user));
+}
+
+#[test]
 fn a_user_is_not_given_to_the_host_of_a_redirection() {
     let served = Served::new();
     let answers = served.clone();
