@@ -79,7 +79,8 @@ impl Drop for Loop {
     }
 }
 
-/// An image mounted by the kernel's ext4; unmounted and detached when dropped.
+/// An image mounted by the kernel's ext4; unmounted and detached when dropped. A test that still has
+/// one of its files open then fails: it would wait long for nothing.
 #[derive(Debug)]
 pub struct Mount {
     point: TempDir,
@@ -137,6 +138,11 @@ impl Drop for Mount {
             std::panic::catch_unwind(|| while_busy(Command::new("umount").arg(self.point.path())));
         if !unmounted.is_ok_and(|output| output.status.success()) {
             unmount_lazily(self.point.path());
+            let point = self.point.path().display();
+            assert!(
+                std::thread::panicking(),
+                "{point} is in use: a file of it is open"
+            );
         }
     }
 }

@@ -139,7 +139,8 @@ fn links() {
         return;
     }
     let pair = Pair::new("-t ext4");
-    let (ours, _theirs) = pair.file("f");
+    let (ours, theirs) = pair.file("f");
+    drop(theirs);
     let dir = pair.root.create(b"d", NewInode::Directory, &CREATION);
     let dir = dir.unwrap();
     std::fs::create_dir(pair.place("d")).unwrap();
@@ -191,12 +192,12 @@ fn sizes() {
         "-t ext2",
     ] {
         let pair = Pair::new(flags);
-        let (ours, theirs) = pair.file("f");
+        let (ours, file) = pair.file("f");
         let end = i64::MAX as u64;
-        let max = largest(end, |n| rustix::fs::ftruncate(&theirs, n).is_ok());
+        let max = largest(end, |n| rustix::fs::ftruncate(&file, n).is_ok());
         let found = largest(end, |n| ours.set_attributes(&size(n)).is_ok());
         assert_eq!(max, found, "{flags}");
-        let theirs = |at| rustix::io::pwrite(&theirs, b"x", at);
+        let theirs = |at| rustix::io::pwrite(&file, b"x", at);
         for at in [max, max + 1] {
             pair.same("write past the end", ours.write_at(at, b"x"), theirs(at));
         }
@@ -208,7 +209,7 @@ fn sizes() {
         let mut byte = [0; 2];
         assert_eq!(ours.read_at(max - 1, &mut byte).unwrap(), 1);
         ours.fsync().unwrap();
-        drop(ours);
+        drop((ours, file));
         pair.close();
     }
 }
@@ -224,10 +225,10 @@ fn attributes() {
         "-t ext4 -I 256 -O ea_inode",
     ] {
         let pair = Pair::new(flags);
-        let (ours, theirs) = pair.file("f");
+        let (file, theirs) = pair.file("f");
         let set = |name: &str, value: &[u8]| {
             let theirs = rustix::fs::fsetxattr(&theirs, name, value, XattrFlags::empty());
-            let ours = ours.set_xattr(name.as_bytes(), Some(value), SetMode::Any);
+            let ours = file.set_xattr(name.as_bytes(), Some(value), SetMode::Any);
             (ours, theirs)
         };
         for len in [0, 1, 100, 900, 4000, 5000, 65_535, 65_536, 65_537] {
@@ -252,7 +253,7 @@ fn attributes() {
             let (ours, theirs) = set(&name, b"v");
             pair.same(&name, ours, theirs);
         }
-        drop(ours);
+        drop((file, theirs));
         pair.close();
     }
 }
@@ -264,7 +265,8 @@ fn times() {
     }
     for flags in ["-t ext4 -I 256", "-t ext4 -I 128", "-t ext2 -I 128"] {
         let pair = Pair::new(flags);
-        let (ours, _theirs) = pair.file("f");
+        let (ours, theirs) = pair.file("f");
+        drop(theirs);
         pair.clock.advance(Duration::from_millis(1234));
         let seconds = [
             0,
