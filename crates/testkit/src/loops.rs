@@ -140,7 +140,7 @@ impl Drop for Mount {
             unmount_lazily(self.point.path());
             let point = self.point.path().display();
             assert!(
-                std::thread::panicking(),
+                thread::panicking(),
                 "{point} is in use: a file of it is open"
             );
         }
