@@ -393,10 +393,9 @@ mod tests {
         let follower = trace.follow().unwrap();
         uext4_testkit::run("true", [""; 0]);
         let events = follower.finish().unwrap();
-        assert!(
-            events.iter().any(|event| event.task == "true"),
-            "{events:?}"
-        );
+        // Not by its task: the kernel has forgotten the names of some tasks when it prints.
+        let ended = |event: &Event| event.word("comm=true").is_some();
+        assert!(events.iter().any(ended), "{events:?}");
         assert!(events.is_sorted_by_key(|event| event.time));
         assert_eq!(trace.lost(), Ok(0));
         drop(trace);
