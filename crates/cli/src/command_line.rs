@@ -7,8 +7,9 @@ use clap::{CommandFactory, Parser, Subcommand};
 use crate::args::{Change, View};
 use crate::commands::{
     build, cat, change, check, chmod, chown, completions, dedup_xattrs, doctor, fallocate, frag,
-    get, getfattr, help, info, ln, ls, man, manifest, mkdir, mkfs, mount, mv, output, put, quota,
-    rm, script, setfattr, stat, stats, sync, tar, touch, tree, trim, truncate, umount,
+    fsck, get, getfattr, help, info, ln, ls, man, manifest, mkdir, mkfs, mount, mv, output, put,
+    quota, repair, rm, salvage, script, setfattr, stat, stats, sync, tar, touch, tree, trim,
+    truncate, umount, undo,
 };
 use crate::failure::{self, Exit, Failure};
 use crate::help::with_front_page;
@@ -44,6 +45,10 @@ pub enum Command {
     Frag(frag::FragArgs),
     Stats(stats::StatsArgs),
     Check(check::CheckArgs),
+    Repair(Box<repair::RepairArgs>),
+    Undo(undo::UndoArgs),
+    Salvage(Box<salvage::SalvageArgs>),
+    Fsck(Box<fsck::FsckArgs>),
     Put(Change<put::PutArgs>),
     Mkdir(Change<mkdir::MkdirArgs>),
     Rm(Change<rm::RmArgs>),
@@ -95,6 +100,10 @@ pub fn run(cli: &Cli) -> Result<Exit, Failure> {
         Command::Frag(args) => frag::run(args, &mut out),
         Command::Stats(args) => stats::run(args, &mut out),
         Command::Check(args) => check::run(args, &mut out),
+        Command::Repair(args) => repair::run(args, &mut out),
+        Command::Undo(args) => undo::run(args, &mut out),
+        Command::Salvage(args) => salvage::run(args, &mut out),
+        Command::Fsck(args) => fsck::run(args, &mut out),
         Command::Getfattr(args) => getfattr::run(&args.what, &open::open(&args.image)?, &mut out),
         Command::Put(args) => change::run(&args.image, &args.what),
         Command::Mkdir(args) => change::run(&args.image, &args.what),

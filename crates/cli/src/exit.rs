@@ -1,6 +1,7 @@
 //! Exit codes.
 //!
-//! `mount` and `umount` end with the codes of mount(8), all others with [`Exit::code`].
+//! `mount` and `umount` end with the codes of mount(8), `repair` and `fsck` with those of fsck(8),
+//! all others with [`Exit::code`].
 
 /// How the command ended: stable, and documented by `uext4 help exit-codes`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -10,6 +11,8 @@ pub enum Exit {
     /// A path does not exist in the image, or a part of what was asked could not be done; the rest
     /// was.
     Incomplete,
+    /// The image was damaged, and is repaired.
+    Repaired,
     /// The command line makes no sense (clap says why).
     Usage,
     /// The image is damaged.
@@ -27,11 +30,11 @@ pub enum Exit {
 }
 
 impl Exit {
-    /// The code of all commands but two.
+    /// The code of all commands but those that have the codes of other programs.
     pub fn code(self) -> u8 {
         match self {
             Self::Success => 0,
-            Self::Incomplete => 1,
+            Self::Incomplete | Self::Repaired => 1,
             Self::Usage => 2,
             Self::Damaged => 4,
             Self::CouldNot | Self::Denied | Self::System | Self::Internal | Self::Interrupted => 8,
@@ -46,7 +49,19 @@ impl Exit {
             Self::System => 2,
             Self::Internal => 4,
             Self::Interrupted => 8,
-            Self::Incomplete | Self::Damaged | Self::CouldNot => 32,
+            Self::Incomplete | Self::Repaired | Self::Damaged | Self::CouldNot => 32,
+        }
+    }
+
+    /// The code of `repair` and `fsck`, as fsck(8) has them.
+    pub fn fsck_code(self) -> u8 {
+        match self {
+            Self::Success => 0,
+            Self::Repaired => 1,
+            Self::Incomplete | Self::Damaged => 4,
+            Self::CouldNot | Self::Denied | Self::System | Self::Internal => 8,
+            Self::Usage => 16,
+            Self::Interrupted => 32,
         }
     }
 

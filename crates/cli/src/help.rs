@@ -36,6 +36,10 @@ Change an image (every change goes through the journal):
                  Discard free blocks; merge equal xattr blocks; replay the journal
 Check an image:
   check          Check structures, checksums and counts; the image is not changed
+Repair a damaged image:
+  repair, undo   Show what mends it, and write that; put back what was overwritten
+  salvage        Read out what can be read, and say how each file was found
+  fsck           Check and repair with the flags of e2fsck
 Mount an image:
   mount, umount  Show an image as a directory, to every program; unmount it
   doctor         Show what this machine offers for mounts, and what is missing
@@ -46,7 +50,8 @@ Help:
 Options: -h, --help; -V, --version
 
 Exit codes: 0 done, or clean; 1 part of the work could not be done; 2 wrong usage;
-4 the image is damaged; 8 failed. mount and umount have those of mount(8).
+4 the image is damaged; 8 failed. mount and umount have those of mount(8), repair and
+fsck those of fsck(8).
 
 Example: uext4 build ./rootfs -o disk.img && uext4 ls -l disk.img /etc
 ";

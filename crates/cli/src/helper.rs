@@ -4,7 +4,7 @@
 //! `mount.fuse.uext4 IMAGE DIR [-s] [-n] [-v] [-f] [-t TYPE] [-o OPTIONS]` is
 //! `uext4 mount IMAGE DIR -o OPTIONS`, and
 //! `umount.fuse.uext4 DIR [-n] [-l] [-f] [-r] [-v] [-t TYPE]` is `uext4 umount DIR [-l]`.
-//! `mkfs.ext4` and its like are `uext4 mkfs -t TYPE`; mke2fs makes ext2 if no type is given.
+//! `fsck.uext4` and its like are `uext4 fsck`, and `mkfs.ext4` and its like are `uext4 mkfs -t TYPE`; mke2fs makes ext2 if no type is given.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -15,6 +15,15 @@ const NAMES: [(&str, &str); 4] = [
     ("mount.uext4", "mount"),
     ("umount.fuse.uext4", "umount"),
     ("umount.uext4", "umount"),
+];
+
+/// The names of e2fsck, and those that fsck(8) and the initial RAM disks look for.
+const FSCK_NAMES: [&str; 5] = [
+    "fsck.uext4",
+    "e2fsck",
+    "fsck.ext2",
+    "fsck.ext3",
+    "fsck.ext4",
 ];
 
 /// The names of mke2fs, and the type that each makes.
@@ -31,6 +40,10 @@ pub fn arguments(called: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let name = all.first().and_then(|first| Path::new(first).file_name());
     if let Some((_, fs_type)) = name.and_then(|name| MKFS_NAMES.iter().find(|(k, _)| name == *k)) {
         return as_mkfs(all, fs_type);
+    }
+    if name.is_some_and(|name| FSCK_NAMES.iter().any(|known| name == *known)) {
+        all.insert(1, "fsck".into());
+        return all;
     }
     let known = name.and_then(|name| NAMES.iter().find(|(known, _)| name == *known));
     let Some((_, command)) = known else {
@@ -129,6 +142,12 @@ mod tests {
         assert_eq!(of(&["mke2fs", "img"])[1..], ["mkfs", "-t", "ext2", "img"]);
         let stated = of(&["mke2fs", "-t", "ext4", "img"]);
         assert_eq!(stated[1..], ["mkfs", "-t", "ext4", "img"]);
+    }
+
+    #[test]
+    fn names_of_e2fsck_are_fsck() {
+        let called = of(&["/sbin/fsck.uext4", "-a", "-C0", "/dev/x"]);
+        assert_eq!(called[1..], ["fsck", "-a", "-C0", "/dev/x"]);
     }
 
     #[test]

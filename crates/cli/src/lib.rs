@@ -14,6 +14,7 @@ mod commands;
 mod contents;
 mod device_failure;
 mod ending;
+mod examination;
 mod exit;
 mod extents;
 mod failure;
@@ -71,6 +72,12 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
         .is_some_and(|word| word == "mount" || word == "umount")
     {
         messages::choose_mount_codes();
+    }
+    if words
+        .get(1)
+        .is_some_and(|word| word == "repair" || word == "fsck")
+    {
+        messages::choose_fsck_codes();
     }
     let ended = |exit: Exit| ExitCode::from(messages::code(exit));
     let parsed = command_line::command().try_get_matches_from(words);

@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::exit::Exit;
@@ -9,8 +10,10 @@ use crate::json::Json;
 
 /// The command line asks for JSON.
 static JSON: AtomicBool = AtomicBool::new(false);
-/// The command is one whose exit codes are those of mount(8).
-static MOUNT: AtomicBool = AtomicBool::new(false);
+/// Whose exit codes the command has: its own, [`MOUNT`] or [`FSCK`].
+static CODES: AtomicU8 = AtomicU8::new(0);
+const MOUNT: u8 = 1;
+const FSCK: u8 = 2;
 
 /// Chooses JSON for all messages to come.
 pub fn choose_json() {
@@ -19,14 +22,20 @@ pub fn choose_json() {
 
 /// Chooses the exit codes of mount(8).
 pub fn choose_mount_codes() {
-    MOUNT.store(true, Relaxed);
+    CODES.store(MOUNT, Relaxed);
+}
+
+/// Chooses the exit codes of fsck(8).
+pub fn choose_fsck_codes() {
+    CODES.store(FSCK, Relaxed);
 }
 
 /// What the process ends with.
 pub fn code(exit: Exit) -> u8 {
-    match MOUNT.load(Relaxed) {
-        true => exit.mount_code(),
-        false => exit.code(),
+    match CODES.load(Relaxed) {
+        MOUNT => exit.mount_code(),
+        FSCK => exit.fsck_code(),
+        _ => exit.code(),
     }
 }
 

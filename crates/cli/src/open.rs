@@ -93,6 +93,44 @@ pub fn open_to_read(place: &PlaceArgs, options: &OpenOptions) -> Result<Image, F
     })
 }
 
+/// The device of a file system to be examined: opened to read, or claimed if it is to be written.
+/// It may be damaged beyond what [`open`] accepts; what is certainly something else is refused.
+///
+/// # Errors
+/// Exit 8 if the image cannot be opened, is in use, or holds something else.
+pub fn to_examine(args: &ImageArgs, access: Access) -> Result<Arc<dyn BlockDevice>, Failure> {
+    let image = &args.place.image;
+    let whole = match access {
+        Access::ReadWrite => writable(image)?,
+        Access::ReadOnly => after_ending(image, || {
+            let whole = FileDevice::open(image, Access::ReadOnly)?;
+            match whole.lock_shared() {
+                Err(error @ BlockError::Locked { .. }) => Err(error),
+                _ => Ok(whole),
+            }
+        })
+        .map_err(|error| device_failure(image, &error))?,
+    };
+    let whole: Arc<dyn BlockDevice> = Arc::new(whole);
+    let device = match args.superblock.is_some() && args.place.is_found() && holds_ext(&*whole) {
+        true => whole,
+        false => part(whole, &args.place)?,
+    };
+    if args.superblock.is_none() && !holds_ext(&*device) && !identify::lost_its_superblock(&*device)
+    {
+        return Err(identify::not_ext(image, &device));
+    }
+    Ok(device)
+}
+
+/// The device whose old contents are put back: claimed, whatever it holds by now.
+///
+/// # Errors
+/// Exit 8 if the image cannot be opened or is in use.
+pub fn to_restore(place: &PlaceArgs) -> Result<Arc<dyn BlockDevice>, Failure> {
+    part(Arc::new(writable(&place.image)?), place)
+}
+
 /// Whether the last writer closed the file system in an image, and no errors are noted in it.
 /// `None` if that is not known: it is not found without options, or may not be read.
 pub fn was_left_clean(image: &Path) -> Option<bool> {
@@ -274,7 +312,14 @@ impl PlaceArgs {
 }
 
 /// The device, or the part of it that holds the file system.
-fn part(whole: Arc<dyn BlockDevice>, args: &PlaceArgs) -> Result<Arc<dyn BlockDevice>, Failure> {
+/// The part of the image that holds the file system.
+///
+/// # Errors
+/// Exit 8 if there is none where the options say, or several.
+pub fn part(
+    whole: Arc<dyn BlockDevice>,
+    args: &PlaceArgs,
+) -> Result<Arc<dyn BlockDevice>, Failure> {
     let failed = |error| device_failure(&args.image, &error);
     if let Some(offset) = args.offset {
         let part = SubDevice::from_offset(whole, offset).map_err(failed)?;

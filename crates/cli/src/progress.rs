@@ -6,8 +6,8 @@ use std::thread;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use uext4::check::{Pass, Progress as CheckProgress};
 use uext4::{Image, Ino, Inode};
+use uext4_fsck::{Pass, Progress as CheckProgress};
 
 use crate::show::size_text;
 
@@ -110,14 +110,14 @@ impl Progress {
     }
 }
 
-/// How far a check is.
+/// How far an examination is.
 #[derive(Debug)]
-pub struct Checking {
+pub struct Examining {
     bar: Option<Bar>,
     pass: Option<Pass>,
 }
 
-impl Checking {
+impl Examining {
     /// Begins.
     pub fn new() -> Self {
         Self {
@@ -134,10 +134,7 @@ impl Checking {
         if self.pass.replace(progress.pass) != Some(progress.pass) {
             bar.set_length(progress.total);
             bar.reset_eta();
-            bar.set_message(match progress.pass {
-                Pass::Groups => "groups",
-                Pass::Directories => "directories",
-            });
+            bar.set_message(progress.pass.name());
         }
         bar.set_position(progress.done);
     }

@@ -94,7 +94,7 @@ pub fn decode_rec_len(raw: u16, block_len: usize) -> usize {
 }
 
 /// Encodes a record length for blocks of `block_len` bytes; `len` is a multiple of 4.
-pub(crate) fn encode_rec_len(len: usize, block_len: usize) -> u16 {
+pub fn encode_rec_len(len: usize, block_len: usize) -> u16 {
     match u16::try_from(len) {
         Ok(len) => len,
         Err(_) if len == 65536 && len == block_len => 0xFFFF,
@@ -104,7 +104,7 @@ pub(crate) fn encode_rec_len(len: usize, block_len: usize) -> u16 {
 }
 
 /// The type byte of a record.
-pub(crate) const fn file_type_code(file_type: FileType) -> u8 {
+pub const fn file_type_code(file_type: FileType) -> u8 {
     match file_type {
         FileType::Regular => 1,
         FileType::Directory => 2,

@@ -228,7 +228,7 @@ pub static FEATURES: &[Feature] = features! {
     RoCompat REPLICA         "replica"           Y N N "never used";
     RoCompat READONLY        "read-only"         Y N Y "";
     RoCompat PROJECT         "project"           Y Y Y "project ids are read and kept";
-    RoCompat SHARED_BLOCKS   "shared_blocks"     Y N N "blocks may have several owners";
+    RoCompat SHARED_BLOCKS   "shared_blocks"     Y N Y "blocks may have several owners";
     RoCompat VERITY          "verity"            Y N Y "data as stored; the tree is not verified";
     RoCompat ORPHAN_PRESENT  "orphan_present"    Y N Y "set by a writer while it is mounted";
 };

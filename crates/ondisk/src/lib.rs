@@ -34,6 +34,7 @@ pub mod num;
 pub mod orphan;
 pub mod pack;
 pub mod quota;
+pub mod repair_log;
 pub mod superblock;
 pub mod xattr;
 

@@ -419,10 +419,20 @@ pub fn verify_block(
         });
     }
     if let Some(seed) = seed {
-        let (stored, computed) = (header.h_checksum.get(), block_checksum(block, at, seed));
-        Damage::check_sum("xattr block", at, stored, computed)?;
+        verify_checksum(block, at, seed)?;
     }
     Ok(header)
+}
+
+/// Checks the checksum of an attribute block alone, whatever its header says.
+///
+/// # Errors
+/// [`Damage::BlockChecksum`], and [`Damage::Truncated`] for less than a header.
+pub fn verify_checksum(block: &[u8], at: Pblk, seed: CsumSeed) -> Result<(), Damage> {
+    let (header, _) = XattrBlockHeader::ref_from_prefix(block)
+        .map_err(|_| Damage::truncated("xattr block", XATTR_BLOCK_HEADER_LEN, block.len()))?;
+    let (stored, computed) = (header.h_checksum.get(), block_checksum(block, at, seed));
+    Damage::check_sum("xattr block", at, stored, computed)
 }
 
 /// Computes and stores the checksum of an attribute block that lies at `at`; `seed` is the file

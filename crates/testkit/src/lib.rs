@@ -8,6 +8,7 @@
 //! | [`images`] | the same for images in memory |
 //! | [`rings`] | the permission to use FUSE over io_uring |
 //! | [`random`] | one generator of seeded random numbers |
+//! | [`damage`] | named kinds of damage to an image, and the images to damage |
 //! | [`sim`] | a device that takes time, fails on request and loses power |
 //!
 //! A test that this machine cannot run says so and passes: [`can_mount`] and [`has_tool`] print
@@ -16,6 +17,7 @@
 #[cfg(feature = "shuttle")]
 extern crate shuttle_parking_lot as parking_lot;
 
+pub mod damage;
 pub mod e2fsprogs;
 pub mod images;
 pub mod loops;

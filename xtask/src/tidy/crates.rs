@@ -9,7 +9,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("tunables", &[]),
     ("support", &[]),
     // For tests and the lab: no crate lists it, so none but the lab depends on it outside of tests.
-    ("testkit", &["blockdev"]),
+    ("testkit", &["ondisk", "blockdev"]),
     ("extent-status", &["ondisk", "support", "tunables"]),
     ("buffer-cache", &["ondisk", "blockdev", "support"]),
     ("mballoc", &["ondisk", "support", "tunables"]),
@@ -32,12 +32,13 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("mkfs", &["ondisk", "blockdev"]),
+    ("fsck", &["ondisk", "blockdev", "support", "jbd2"]),
     ("image", &["ondisk", "blockdev", "ext4", "mkfs"]),
     ("fuse", &["ondisk", "blockdev", "support", "ext4"]),
     (
         "cli",
         &[
-            "ondisk", "blockdev", "tunables", "ext4", "mkfs", "image", "fuse",
+            "ondisk", "blockdev", "tunables", "ext4", "mkfs", "image", "fuse", "fsck",
         ],
     ),
 ];

@@ -10,8 +10,8 @@ use super::{Complaint, File};
 
 /// Where the packer is.
 const PACKER: &str = "crates/ondisk/";
-/// Crates that write file systems: the journaled engine with the bulk creator, and mkfs.
-const WRITERS: [&str; 2] = ["crates/ext4/", "crates/mkfs/"];
+/// Crates that write file systems: the journaled engine with the bulk creator, mkfs, and repair.
+const WRITERS: [&str; 3] = ["crates/ext4/", "crates/fsck/", "crates/mkfs/"];
 /// Modules of `uext4_ondisk` that pack.
 const MODULES: [&str; 2] = ["pack", "dir_block"];
 /// Raw structures that the packer alone builds and changes.
@@ -63,7 +63,10 @@ impl Visitor<'_> {
     /// Complains if `name` is a module of the packer that this crate must not use.
     fn module(&mut self, of_ondisk: bool, name: &syn::Ident) {
         if of_ondisk && !self.is_writer && MODULES.iter().any(|module| name == module) {
-            self.complain(name, "only ext4 and mkfs write structures of the format");
+            self.complain(
+                name,
+                "only ext4, mkfs and fsck write structures of the format",
+            );
         }
     }
 

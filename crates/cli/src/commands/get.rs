@@ -2,11 +2,11 @@
 
 use std::io::{ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
-use uext4::FollowLast;
-use uext4_image::{Existing, Get, GetError, Refused, Watcher};
+use uext4::{FollowLast, Image, Inode};
+use uext4_image::{Existing, Get, GetError, GetReport as Report, Refused, Watcher};
 
 use super::{Output, bytes};
 use crate::args::ImageArgs;
@@ -57,26 +57,12 @@ pub struct GetArgs {
 pub fn run(args: &GetArgs, out: &mut Output) -> Result<Exit, Failure> {
     let fs = open::open(&args.image)?;
     let path = &*open::meant(&fs, bytes(args.path.as_os_str()));
-    let what = Get {
-        path,
-        top: &open::resolve(&fs, path, FollowLast::No)?,
-        dest: &args.dest,
-        existing: match args.overwrite {
-            true => Existing::Replace,
-            false => Existing::Refuse,
-        },
+    let top = open::resolve(&fs, path, FollowLast::No)?;
+    let existing = match args.overwrite {
+        true => Existing::Replace,
+        false => Existing::Refuse,
     };
-    let mut shown = Shown {
-        progress: Progress::new("copied", &fs, what.top),
-        complaints: Complaints::new(),
-    };
-    let report = uext4_image::get(&fs, &what, &mut shown).map_err(|error| match error {
-        GetError::Host { path, source } => {
-            Failure::io(escaped(path.as_os_str().as_bytes()), &source)
-        }
-        error => Failure::new(Exit::CouldNot, error),
-    })?;
-    warn(&report.refused);
+    let (report, exit) = copy(&fs, path, &top, &args.dest, existing)?;
     if args.json {
         let mut json = Json::new();
         json.open_object();
@@ -91,7 +77,39 @@ pub fn run(args: &GetArgs, out: &mut Output) -> Result<Exit, Failure> {
         json.end_line();
         out.write_all(json.as_bytes())?;
     }
-    Ok(shown.complaints.exit())
+    Ok(exit)
+}
+
+/// Copies the tree below `top`, the inode of `path`; what cannot be copied is reported and left
+/// out.
+///
+/// # Errors
+/// Exit 8 if nothing can be copied.
+pub fn copy(
+    fs: &Image,
+    path: &[u8],
+    top: &Inode,
+    dest: &Path,
+    existing: Existing,
+) -> Result<(Report, Exit), Failure> {
+    let what = Get {
+        path,
+        top,
+        dest,
+        existing,
+    };
+    let mut shown = Shown {
+        progress: Progress::new("copied", fs, what.top),
+        complaints: Complaints::new(),
+    };
+    let report = uext4_image::get(fs, &what, &mut shown).map_err(|error| match error {
+        GetError::Host { path, source } => {
+            Failure::io(escaped(path.as_os_str().as_bytes()), &source)
+        }
+        error => Failure::new(Exit::CouldNot, error),
+    })?;
+    warn(&report.refused);
+    Ok((report, shown.complaints.exit()))
 }
 
 /// What is shown while it copies.

@@ -58,22 +58,35 @@ pub fn run(args: &TarArgs, out: &mut Output) -> Result<Exit, Failure> {
         .rsplit(|&b| b == b'/')
         .find(|part| !part.is_empty())
         .unwrap_or(b"file");
-    let prefix = if is_dir { b".".to_vec() } else { name.to_vec() };
+    let prefix = if is_dir { b"." } else { name };
+    write_tree(&fs, top, prefix, out)
+}
+
+/// Writes the tree below `top` as an archive, its names behind `prefix`.
+///
+/// # Errors
+/// Those of writing; what cannot be read is reported, and left out.
+pub fn write_tree(
+    fs: &Image,
+    top: Inode,
+    prefix: &[u8],
+    out: &mut Output,
+) -> Result<Exit, Failure> {
     let mut archive = Archive {
-        fs: &fs,
+        fs,
         out,
         links: Links::default(),
         complaints: Complaints::new(),
         piece: vec![0; PIECE],
-        budget: Budget::new(&fs),
+        budget: Budget::new(fs),
     };
-    let mut progress = Progress::new("archived", &fs, &top);
-    let mut walk = Walk::new(&fs, top, Order::Nested);
+    let mut progress = Progress::new("archived", fs, &top);
+    let mut walk = Walk::new(fs, top, Order::Nested);
     while let Some(step) = walk.step() {
         let Step::Entry(entry) = step else {
             continue;
         };
-        let mut path = prefix.clone();
+        let mut path = prefix.to_vec();
         if !walk.path().is_empty() {
             path.push(b'/');
             path.extend_from_slice(walk.path());

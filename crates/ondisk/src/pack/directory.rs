@@ -93,6 +93,15 @@ impl DirShape {
         }
     }
 
+    /// The same without htrees, for a directory whose names cannot be hashed.
+    #[must_use]
+    pub fn without_index(self) -> Self {
+        Self {
+            index: None,
+            ..self
+        }
+    }
+
     /// Plans a directory of `count` names in addition to "." and "..".
     ///
     /// # Errors

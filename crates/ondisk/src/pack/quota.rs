@@ -38,15 +38,52 @@ pub fn quota_blocks(ids: impl IntoIterator<Item = u32>) -> u64 {
     path.blocks
 }
 
-/// The bytes of a file that counts `used`. Returns `None` if it has more blocks than can be
-/// numbered.
+/// The bytes of a file that counts `used`, without limits. Returns `None` if it has more blocks
+/// than can be numbered.
 pub fn pack_quota(kind: QuotaKind, used: &BTreeMap<u32, QuotaUsage>) -> Option<Vec<u8>> {
-    let blocks = quota_blocks(used.keys().copied());
+    let entries = used.iter().map(|(&id, usage)| {
+        let mut entry = RawQuotaEntry::new_zeroed();
+        entry.dqb_id = id.into();
+        entry.dqb_curinodes = usage.inodes.into();
+        entry.dqb_curspace = usage.bytes.into();
+        entry
+    });
+    pack_quota_entries(kind, QuotaGrace::default(), entries)
+}
+
+/// Seconds of grace beyond soft limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QuotaGrace {
+    /// Of blocks.
+    pub blocks: u32,
+    /// Of inodes.
+    pub inodes: u32,
+}
+
+impl Default for QuotaGrace {
+    /// A week each.
+    fn default() -> Self {
+        Self {
+            blocks: GRACE,
+            inodes: GRACE,
+        }
+    }
+}
+
+/// The bytes of a file with these entries, whose ids ascend. Returns `None` if it has more blocks
+/// than can be numbered.
+pub fn pack_quota_entries(
+    kind: QuotaKind,
+    grace: QuotaGrace,
+    entries: impl Iterator<Item = RawQuotaEntry> + Clone,
+) -> Option<Vec<u8>> {
+    let blocks = quota_blocks(entries.clone().map(|entry| entry.dqb_id.get()));
     let count = u32::try_from(blocks).ok()?;
     let len = usize::try_from(blocks).ok()?.checked_mul(QUOTA_BLOCK_LEN)?;
     let mut file = File(vec![0; len]);
     let mut path = Path::default();
-    for (&id, usage) in used {
+    for entry in entries {
+        let id = entry.dqb_id.get();
         path.lead_to(id);
         for (level, pair) in (0..).zip(path.tree.windows(2)) {
             file.put(
@@ -55,10 +92,6 @@ pub fn pack_quota(kind: QuotaKind, used: &BTreeMap<u32, QuotaUsage>) -> Option<V
                 &U32::new(pair[1]).to_bytes(),
             );
         }
-        let mut entry = RawQuotaEntry::new_zeroed();
-        entry.dqb_id = id.into();
-        entry.dqb_curinodes = usage.inodes.into();
-        entry.dqb_curspace = usage.bytes.into();
         let leaf = path.tree[index(QUOTA_TREE_DEPTH)];
         file.put(
             leaf,
@@ -72,8 +105,8 @@ pub fn pack_quota(kind: QuotaKind, used: &BTreeMap<u32, QuotaUsage>) -> Option<V
     let header = QuotaHeader {
         dqh_magic: kind.magic().into(),
         dqh_version: QUOTA_VERSION_R1.into(),
-        dqi_bgrace: GRACE.into(),
-        dqi_igrace: GRACE.into(),
+        dqi_bgrace: grace.blocks.into(),
+        dqi_igrace: grace.inodes.into(),
         dqi_flags: 0.into(),
         dqi_blocks: count.into(),
         dqi_free_blk: 0.into(),

@@ -1,0 +1,365 @@
+//! `repair`: makes a damaged file system consistent, after showing how.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::{Args, ValueEnum};
+use uext4_blockdev::{Access, BlockDevice, FileDevice};
+use uext4_fsck::plan_file::{self, WriteLine};
+use uext4_fsck::{Finding, Loss, Outcome, SharedBlocks, UnfinishedRepair, Writes, apply};
+
+use super::Output;
+use crate::device_failure::device_failure;
+use crate::examination::{ExamineArgs, Watching};
+use crate::failure::{Exit, Failure};
+use crate::open;
+use crate::show::escaped;
+
+/// Repair a damaged file system, after showing what will be done
+///
+/// The whole repair is worked out first, on a copy of the changed blocks in memory, and the result
+/// is examined again; only then is a byte of the image written. A power cut at any write is made
+/// good by the next run. Exit codes are those of fsck(8): 0 clean, 1 repaired, 4 left damaged, 8
+/// failed.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  uext4 repair --plan disk.img                 # what would be written, and why
+  uext4 repair --undo disk.undo disk.img       # ask, keep what is overwritten, repair
+  uext4 repair -y --into fixed.img disk.img    # leave the image as it is
+  uext4 repair --plan --json disk.img > plan && uext4 repair --apply plan disk.img")]
+pub struct RepairArgs {
+    #[command(flatten)]
+    pub examine: ExamineArgs,
+    #[command(flatten)]
+    pub how: How,
+    /// Print all findings and all writes, and change nothing
+    #[arg(long, conflicts_with_all = ["apply", "yes", "preen", "undo", "into"])]
+    pub plan: bool,
+    /// Write the plan in this file, made by `--plan --json`; refused if the image has changed since
+    #[arg(long, value_name = "PLAN", conflicts_with_all = ["preen", "into"])]
+    pub apply: Option<PathBuf>,
+    /// Print the plan as lines of JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// How a plan is decided on and written.
+#[derive(Args, Clone, Debug, Default)]
+pub struct How {
+    /// Do not ask
+    #[arg(short = 'y', long)]
+    pub yes: bool,
+    /// Do without asking what is safe, and nothing if there is more to do
+    #[arg(short = 'p', long, conflicts_with = "yes")]
+    pub preen: bool,
+    /// First keep what is overwritten in this new file; `uext4 undo` puts it back
+    #[arg(long, value_name = "FILE", conflicts_with = "into")]
+    pub undo: Option<PathBuf>,
+    /// Write the repaired file system to this new file, and leave the image as it is
+    #[arg(long, value_name = "FILE")]
+    pub into: Option<PathBuf>,
+    /// What becomes of blocks that more than one file claims
+    #[arg(long, value_name = "WHAT", default_value = "clone")]
+    pub dup: Dup,
+    /// Build the indexes of all directories anew
+    #[arg(short = 'D', long)]
+    pub rebuild_directories: bool,
+}
+
+/// What becomes of blocks that more than one file claims.
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+pub enum Dup {
+    /// Each file gets its own copy
+    #[default]
+    Clone,
+    /// The file that was changed first keeps them
+    KeepOldest,
+    /// All read zeroes there
+    Zero,
+}
+
+/// Plans, asks, and writes.
+pub fn run(args: &RepairArgs, out: &mut Output) -> Result<Exit, Failure> {
+    let access = match args.plan || args.how.into.is_some() {
+        true => Access::ReadOnly,
+        false => Access::ReadWrite,
+    };
+    let image = &args.examine.image.place.image;
+    if let Some(into) = &args.how.into {
+        must_not_exist(into)?;
+    }
+    let device = open::to_examine(&args.examine.image, access)?;
+    if let Some(path) = &args.apply {
+        return apply_plan(args, path, &device, out);
+    }
+    let mut finished = false;
+    if access == Access::ReadWrite {
+        finished = finish_repair(&args.examine, &device)?;
+    }
+    let outcome = make_plan(&args.examine, &args.how, &device)?;
+    let writes = Writes::new(&outcome.overlay, &outcome.used);
+    let writes = writes.map_err(|error| args.examine.failure(&error))?;
+    print(args, &outcome, &writes, out)?;
+    if writes.count() == 0 {
+        return Ok(match (outcome.is_clean, finished) {
+            (false, _) => Exit::Damaged,
+            (true, true) => Exit::Repaired,
+            (true, false) => Exit::Success,
+        });
+    }
+    if args.plan {
+        return Ok(Exit::Damaged);
+    }
+    out.flush()?;
+    decide(image, &args.how, &outcome, &writes)?;
+    carry_out(&args.examine, &args.how, &device, &outcome, &writes)?;
+    if !args.json {
+        writeln!(out, "repaired: {} blocks written", writes.count())?;
+    }
+    Ok(Exit::Repaired)
+}
+
+/// Completes a repair that was cut off.
+pub fn finish_repair(args: &ExamineArgs, device: &Arc<dyn BlockDevice>) -> Result<bool, Failure> {
+    let found = UnfinishedRepair::find(&**device).map_err(|error| args.failure(&error))?;
+    let Some(repair) = found else {
+        return Ok(false);
+    };
+    repair
+        .finish(&**device)
+        .map_err(|error| args.failure(&error))?;
+    Ok(true)
+}
+
+/// Examines the image and what the remedies make of it.
+///
+/// # Errors
+/// Exit 4 if no consistent file system came of it; 8 if it could not be examined.
+pub fn make_plan(
+    args: &ExamineArgs,
+    how: &How,
+    device: &Arc<dyn BlockDevice>,
+) -> Result<Outcome, Failure> {
+    let mut options = args.options();
+    options.rebuild_directories = how.rebuild_directories;
+    options.shared_blocks = match how.dup {
+        Dup::Clone => SharedBlocks::Clone,
+        Dup::KeepOldest => SharedBlocks::KeepOldest,
+        Dup::Zero => SharedBlocks::Zero,
+    };
+    let watching = Watching::new(|_: &Finding| ());
+    let outcome = uext4_fsck::plan(device, &options, &watching);
+    drop(watching);
+    outcome.map_err(|error| args.failure(&error))
+}
+
+/// Returns if the plan is to be written.
+///
+/// # Errors
+/// Exit 4 if it is not.
+pub fn decide(image: &Path, how: &How, outcome: &Outcome, writes: &Writes) -> Result<(), Failure> {
+    let image = image.display();
+    let left = |why: &str| Failure::new(Exit::Damaged, format_args!("{image}: {why}"));
+    if !outcome.is_clean {
+        return Err(left(
+            "the remedies do not lead to a consistent file system: nothing was written",
+        )
+        .hint("`uext4 salvage IMAGE -o DIR` reads out what can be read"));
+    }
+    if how.yes {
+        return Ok(());
+    }
+    if how.preen {
+        return match outcome.has_damage {
+            false => Ok(()),
+            true => Err(
+                left("damage that a human should decide on: nothing was written")
+                    .hint("`uext4 repair --plan IMAGE` shows it, `uext4 repair IMAGE` asks"),
+            ),
+        };
+    }
+    if !std::io::stdin().is_terminal() {
+        let failure = Failure::new(Exit::CouldNot, format_args!("{image}: nobody can be asked"));
+        return Err(failure.hint("-y repairs without asking, --plan only shows"));
+    }
+    let mut stderr = std::io::stderr();
+    write!(
+        stderr,
+        "{image}: write these {} blocks? [y/N] ",
+        writes.count()
+    )?;
+    stderr.flush()?;
+    let mut answer = String::new();
+    std::io::stdin().lock().read_line(&mut answer)?;
+    match answer.trim().to_ascii_lowercase().as_str() {
+        "y" | "yes" => Ok(()),
+        _ => Err(left("left as it is")),
+    }
+}
+
+/// Writes a plan in the way that was asked for.
+pub fn carry_out(
+    args: &ExamineArgs,
+    how: &How,
+    device: &Arc<dyn BlockDevice>,
+    outcome: &Outcome,
+    writes: &Writes,
+) -> Result<(), Failure> {
+    let image = &args.image.place.image;
+    let Some(into) = &how.into else {
+        let undo = how.undo.as_deref();
+        let done = apply::in_place(&**device, &outcome.overlay, writes, undo);
+        return done.map(drop).map_err(|error| args.failure(&error));
+    };
+    let aside = into.with_added_extension("part");
+    let copied = copy(image, &aside).and_then(|copy| {
+        let part = open::part(Arc::new(copy), &args.image.place)?;
+        let done = apply::to_copy(&*part, &outcome.overlay, writes);
+        done.map_err(|error| args.failure(&error))
+    });
+    let done = copied.and_then(|_| {
+        fs::rename(&aside, into).map_err(|error| Failure::io(into.display(), &error))
+    });
+    if done.is_err() {
+        // It is of no use; that it stays where removing fails is no new harm.
+        let _ = fs::remove_file(&aside);
+    }
+    done
+}
+
+/// A copy of the image: one that shares its blocks where the file system can, else with the same
+/// holes.
+fn copy(image: &Path, to: &Path) -> Result<FileDevice, Failure> {
+    let source = File::open(image).map_err(|error| Failure::io(image.display(), &error))?;
+    let failed = |error: std::io::Error| Failure::io(to.display(), &error);
+    let target = File::options()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(to);
+    let target = target.map_err(failed)?;
+    let shared = rustix::fs::ioctl_ficlone(&target, &source).is_ok();
+    drop(target);
+    let device = |e| device_failure(to, &e);
+    if shared {
+        return FileDevice::open(to, Access::ReadWrite).map_err(device);
+    }
+    let from = FileDevice::open(image, Access::ReadOnly).map_err(|e| device_failure(image, &e))?;
+    let copy = FileDevice::open(to, Access::ReadWrite).map_err(device)?;
+    copy.set_len(from.len()).map_err(device)?;
+    let mut buf = vec![0; 1 << 20];
+    let mut at = 0;
+    while let Some(data) = from.next_data(at).map_err(|e| device_failure(image, &e))? {
+        at = data.start;
+        while at < data.end {
+            let len = (data.end - at).min(buf.len() as u64) as usize;
+            from.read_at(at, &mut buf[..len])
+                .map_err(|e| device_failure(image, &e))?;
+            copy.write_at(at, &buf[..len]).map_err(device)?;
+            at += len as u64;
+        }
+    }
+    Ok(copy)
+}
+
+fn must_not_exist(path: &Path) -> Result<(), Failure> {
+    match path.symlink_metadata() {
+        Ok(_) => Err(Failure::new(
+            Exit::CouldNot,
+            format_args!("{}: exists already", path.display()),
+        )),
+        Err(_) => Ok(()),
+    }
+}
+
+fn apply_plan(
+    args: &RepairArgs,
+    path: &Path,
+    device: &Arc<dyn BlockDevice>,
+    out: &mut Output,
+) -> Result<Exit, Failure> {
+    let failed = |error| args.examine.failure(&error);
+    let file = File::open(path).map_err(|error| Failure::io(path.display(), &error))?;
+    let memory = args.examine.options().memory;
+    let plan = plan_file::read(&mut BufReader::new(file), device, memory).map_err(failed)?;
+    let undo = args.how.undo.as_deref();
+    let count = apply::in_place(&**device, &plan.overlay, &plan.writes, undo).map_err(failed)?;
+    if !args.json {
+        writeln!(out, "repaired: {count} blocks written")?;
+    }
+    Ok(match count {
+        0 => Exit::Success,
+        _ => Exit::Repaired,
+    })
+}
+
+fn print(
+    args: &RepairArgs,
+    outcome: &Outcome,
+    writes: &Writes,
+    out: &mut Output,
+) -> Result<(), Failure> {
+    let failed = |error| args.examine.failure(&error);
+    if args.json {
+        return plan_file::write(out, &outcome.overlay, writes, &outcome.findings).map_err(failed);
+    }
+    for (number, (_, finding)) in (1..).zip(&outcome.findings) {
+        let info = finding.problem.info();
+        let text = finding.to_string();
+        let text = escaped(text.as_bytes());
+        write!(out, "{number}: {text}: {}", info.remedy)?;
+        match info.loss {
+            Loss::Nothing => writeln!(out)?,
+            loss => writeln!(out, " (loses: {})", loss.name())?,
+        }
+    }
+    let hidden = outcome.summary.findings - outcome.findings.len() as u64;
+    if hidden > 0 {
+        writeln!(out, "… {hidden} more")?;
+    }
+    if args.plan {
+        let each = |line: WriteLine| print_write(out, &line).map_err(uext4_fsck::Error::Output);
+        plan_file::for_each_write(&outcome.overlay, &outcome.findings, each).map_err(failed)?;
+    }
+    print_summary(outcome, writes, out)
+}
+
+fn print_write(out: &mut Output, line: &WriteLine) -> std::io::Result<()> {
+    let causes: Vec<String> = line.causes.iter().map(u32::to_string).collect();
+    writeln!(out, "block {} (for {}):", line.write, causes.join(", "))?;
+    for change in &line.changes {
+        writeln!(
+            out,
+            "  byte {}: {} -> {}",
+            change.at, change.was, change.becomes
+        )?;
+    }
+    Ok(())
+}
+
+fn print_summary(outcome: &Outcome, writes: &Writes, out: &mut Output) -> Result<(), Failure> {
+    if outcome.summary.findings == 0 {
+        writeln!(out, "clean: nothing to repair")?;
+        return Ok(());
+    }
+    write!(
+        out,
+        "{} findings, {} blocks to write",
+        outcome.summary.findings,
+        writes.count()
+    )?;
+    for loss in [Loss::Name, Loss::Attributes, Loss::Data, Loss::File] {
+        let lost = outcome
+            .findings
+            .iter()
+            .filter(|(_, f)| f.problem.info().loss == loss);
+        match lost.count() {
+            0 => {}
+            count => write!(out, "; {count} may lose {}", loss.name())?,
+        }
+    }
+    writeln!(out)?;
+    Ok(())
+}

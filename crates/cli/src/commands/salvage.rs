@@ -1,0 +1,206 @@
+//! `salvage`: reads out what can be read from a file system that is damaged.
+//!
+//! The repair is made on an overlay, and its result is read by the engine; the image is never
+//! written. What the repair had to do to a file is what its record says about it.
+
+use std::collections::HashMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::Args;
+use uext4::{FollowLast, Image, Inode, OpenOptions as EngineOptions};
+use uext4_blockdev::{Access, BlockDevice};
+use uext4_fsck::{Finding, Loss, Outcome};
+use uext4_image::Existing;
+use uext4_image::walk::{Order, Step, Walk};
+use uext4_ondisk::Ino;
+use uext4_ondisk::inode::FileType;
+
+use super::repair::{self, How};
+use super::{Output, get, output, tar};
+use crate::examination::ExamineArgs;
+use crate::failure::{Exit, Failure};
+use crate::json::Json;
+use crate::open;
+
+/// Bytes that the engine may cache.
+const MEMORY: u64 = 96 << 20;
+
+/// Read out what can be read from a damaged file system
+///
+/// The image is never written: what `repair` would do is done in memory, and the files of the
+/// result are copied to a directory or a tar archive. `salvage.jsonl` (in the directory, or beside
+/// the archive) has a line for each file: where its name comes from, whether it is whole, and what
+/// was wrong with it.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  uext4 salvage disk.img -o rescued
+  uext4 salvage disk.img -o rescued.tar
+  jq -r 'select(.contents == \"partial\").path' rescued/salvage.jsonl")]
+pub struct SalvageArgs {
+    #[command(flatten)]
+    examine: ExamineArgs,
+    /// A new directory, or a new file whose name ends in .tar
+    #[arg(short, long, value_name = "OUT")]
+    output: PathBuf,
+    /// Print one JSON object about what was read
+    #[arg(long)]
+    json: bool,
+}
+
+/// Copies, and records.
+pub fn run(args: &SalvageArgs, out: &mut Output) -> Result<Exit, Failure> {
+    let device = open::to_examine(&args.examine.image, Access::ReadOnly)?;
+    let outcome = repair::make_plan(&args.examine, &How::default(), &device)?;
+    let problems = Problems::new(&outcome);
+    let is_clean = outcome.is_clean;
+    let mended: Arc<dyn BlockDevice> = Arc::new(outcome.overlay);
+    let mut options = EngineOptions::default();
+    options.memory = Some(MEMORY);
+    let opened = Image::open(mended, &options);
+    let image = args.examine.image.place.image.display();
+    let fs = opened.map_err(|error| Failure::engine(image, &error))?;
+    let top = open::resolve(&fs, b"/", FollowLast::No)?;
+    let is_tar = args
+        .output
+        .extension()
+        .is_some_and(|extension| extension == "tar");
+    let (copied, record) = match is_tar {
+        true => (
+            to_tar(&fs, top.clone(), &args.output)?,
+            args.output.with_added_extension("jsonl"),
+        ),
+        false => (
+            to_directory(&fs, &top, &args.output)?,
+            args.output.join("salvage.jsonl"),
+        ),
+    };
+    let counts = write_record(&fs, top, &problems, &record)?;
+    if args.json {
+        let mut json = Json::new();
+        json.open_object();
+        json.key("files").number(counts.files);
+        json.key("partial").number(counts.partial);
+        json.key("consistent").value(is_clean);
+        json.close_object();
+        json.end_line();
+        out.write_all(json.as_bytes())?;
+    } else {
+        writeln!(
+            out,
+            "{} files read, {} of them in part; {} says how each was found",
+            counts.files,
+            counts.partial,
+            record.display()
+        )?;
+    }
+    Ok(match counts.partial {
+        0 => copied,
+        _ => copied.max(Exit::Incomplete),
+    })
+}
+
+fn to_directory(fs: &Image, top: &Inode, path: &Path) -> Result<Exit, Failure> {
+    fs::create_dir(path).map_err(|error| Failure::io(path.display(), &error))?;
+    let (_, exit) = get::copy(fs, b"/", top, path, Existing::Refuse)?;
+    Ok(exit)
+}
+
+fn to_tar(fs: &Image, top: Inode, path: &Path) -> Result<Exit, Failure> {
+    let file = new_file(path)?;
+    let mut archive = output(Box::new(file));
+    let exit = tar::write_tree(fs, top, b".", &mut archive)?;
+    archive.flush()?;
+    Ok(exit)
+}
+
+fn new_file(path: &Path) -> Result<File, Failure> {
+    let file = OpenOptions::new().write(true).create_new(true).open(path);
+    file.map_err(|error| Failure::io(path.display(), &error))
+}
+
+/// What was wrong, by inode.
+struct Problems(HashMap<Ino, Vec<Finding>>);
+
+impl Problems {
+    fn new(outcome: &Outcome) -> Self {
+        let mut by_inode: HashMap<Ino, Vec<Finding>> = HashMap::new();
+        for (_, finding) in &outcome.findings {
+            if let Some(ino) = finding.place.ino {
+                by_inode.entry(ino).or_default().push(finding.clone());
+            }
+        }
+        Self(by_inode)
+    }
+
+    fn of(&self, ino: Ino) -> &[Finding] {
+        self.0.get(&ino).map_or(&[], Vec::as_slice)
+    }
+}
+
+#[derive(Default)]
+struct Counts {
+    files: u64,
+    partial: u64,
+}
+
+/// Writes a line for each file of the tree.
+fn write_record(
+    fs: &Image,
+    top: Inode,
+    problems: &Problems,
+    path: &Path,
+) -> Result<Counts, Failure> {
+    let mut record = BufWriter::new(new_file(path)?);
+    let mut counts = Counts::default();
+    let mut walk = Walk::new(fs, top, Order::Nested);
+    while let Some(step) = walk.step() {
+        let Step::Entry(entry) = step else {
+            continue;
+        };
+        let Ok(inode) = &entry.inode else {
+            continue;
+        };
+        let wrong = problems.of(inode.ino);
+        let is_partial = wrong.iter().any(|f| f.problem.info().loss >= Loss::Data);
+        if inode.file_type == FileType::Regular {
+            counts.files += 1;
+            counts.partial += u64::from(is_partial);
+        }
+        let line = line(walk.path(), inode, wrong, is_partial);
+        record
+            .write_all(&line)
+            .map_err(|error| Failure::io(path.display(), &error))?;
+    }
+    record
+        .flush()
+        .map_err(|error| Failure::io(path.display(), &error))?;
+    Ok(counts)
+}
+
+fn line(path: &[u8], inode: &Inode, wrong: &[Finding], is_partial: bool) -> Vec<u8> {
+    let mut json = Json::new();
+    json.open_object();
+    json.key("path").text(path);
+    json.key("inode").number(inode.ino.0);
+    json.key("size").number(inode.size);
+    let in_lost_found = path.starts_with(b"lost+found/#");
+    json.key("name_from").string(match in_lost_found {
+        true => "none: no directory had it",
+        false => "directory",
+    });
+    json.key("contents").string(match is_partial {
+        true => "partial",
+        false => "whole",
+    });
+    json.key("problems").open_array();
+    for finding in wrong {
+        json.string(finding.problem.info().name);
+    }
+    json.close_array();
+    json.close_object();
+    json.end_line();
+    json.as_bytes().to_vec()
+}

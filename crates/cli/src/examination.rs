@@ -1,0 +1,99 @@
+//! What `check`, `repair` and `fsck` share: options, progress, and the list of findings.
+
+use std::fmt;
+use std::num::NonZeroUsize;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use clap::Args;
+use parking_lot::Mutex;
+use uext4_fsck::{Error, Finding, Observer, Options, Progress, SharedBlocks};
+
+use crate::args::{ImageArgs, parse_size};
+use crate::failure::{Exit, Failure};
+use crate::progress::Examining;
+
+/// How an image is examined.
+#[derive(Args, Debug)]
+pub struct ExamineArgs {
+    #[command(flatten)]
+    pub image: ImageArgs,
+    /// Bytes of a block, to find the superblock that --superblock names
+    #[arg(long, value_name = "BYTES")]
+    pub block_size: Option<u32>,
+    /// Show at most N findings; the rest is counted
+    #[arg(long, value_name = "N", default_value_t = 10_000, alias = "issues")]
+    pub max_findings: usize,
+    /// Use at most this much memory; what does not fit goes to a temporary file [default: 1G]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub memory: Option<u64>,
+    /// Examine with N threads [default: one for each processor]
+    #[arg(long, value_name = "N")]
+    pub threads: Option<NonZeroUsize>,
+}
+
+impl ExamineArgs {
+    /// For the library.
+    pub fn options(&self) -> Options {
+        let default = Options::default();
+        Options {
+            threads: self.threads.unwrap_or(default.threads),
+            memory: self.memory.unwrap_or(default.memory),
+            findings_max: self.max_findings,
+            superblock: self.image.superblock,
+            block_size: self.block_size,
+            replay: !self.image.no_replay,
+            shared_blocks: SharedBlocks::Clone,
+            rebuild_directories: false,
+            now: now(),
+        }
+    }
+
+    /// The failure of an examination of this image.
+    pub fn failure(&self, error: &Error) -> Failure {
+        failure(self.image.place.image.display(), error)
+    }
+}
+
+/// The failure of an examination or a repair.
+pub fn failure(image: impl fmt::Display, error: &Error) -> Failure {
+    let exit = match error {
+        Error::NotExt4 { .. } | Error::CutOff { .. } => Exit::Damaged,
+        Error::Cancelled => Exit::Interrupted,
+        _ => Exit::CouldNot,
+    };
+    Failure::new(exit, format_args!("{image}: {error}"))
+}
+
+/// Seconds since 1970, as the superblock keeps them.
+fn now() -> u32 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| {
+        u32::try_from(since.as_secs()).unwrap_or(u32::MAX)
+    })
+}
+
+/// Shows progress, and hands each finding on.
+pub struct Watching<F> {
+    bar: Mutex<Examining>,
+    each: Mutex<F>,
+}
+
+impl<F: FnMut(&Finding) + Send> Watching<F> {
+    /// Calls `each` for every finding.
+    pub fn new(each: F) -> Self {
+        Self {
+            bar: Mutex::new(Examining::new()),
+            each: Mutex::new(each),
+        }
+    }
+}
+
+impl<F: FnMut(&Finding) + Send> Observer for Watching<F> {
+    fn finding(&self, finding: &Finding) {
+        (self.each.lock())(finding);
+    }
+
+    fn progress(&self, progress: Progress) {
+        self.bar.lock().show(progress);
+    }
+}

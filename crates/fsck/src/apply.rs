@@ -1,0 +1,52 @@
+//! The three ways to write a plan: in place through the redo log, in place after an undo file,
+//! and to a copy that nobody uses yet.
+
+use std::path::Path;
+
+use uext4_blockdev::BlockDevice;
+
+use crate::error::Result;
+use crate::overlay::Overlay;
+use crate::redo::Writes;
+use crate::undo;
+
+/// Writes a plan to the device that it was made from, and returns how many blocks change. With
+/// `undo`, the old contents of all blocks that are overwritten are durable in a new file at that
+/// path before the first of them changes. A power cut at any write leaves the device as it was, or
+/// so that [`finish`](crate::UnfinishedRepair::finish) or the undo file completes the one or the
+/// other.
+///
+/// # Errors
+/// [`crate::Error::NoSpace`] if the file system has no room for the redo log, and there is no undo
+/// file; [`crate::Error::Refused`] if the undo file cannot be made. Nothing was written then. Of
+/// the device.
+pub fn in_place(
+    device: &dyn BlockDevice,
+    plan: &Overlay,
+    writes: &Writes,
+    undo: Option<&Path>,
+) -> Result<u64> {
+    if writes.count() == 0 {
+        return Ok(0);
+    }
+    if let Some(path) = undo {
+        let blocks = writes.overwritten();
+        undo::keep(device, plan.block_size(), blocks.into_iter(), path)?;
+        if !writes.has_log() {
+            writes.write_without_log(device, plan)?;
+            return Ok(writes.count());
+        }
+    }
+    writes.write(device, plan)?;
+    Ok(writes.count())
+}
+
+/// Writes a plan to a copy of the device that it was made from, and returns how many blocks
+/// change.
+///
+/// # Errors
+/// Of the device: the copy is of no use then.
+pub fn to_copy(copy: &dyn BlockDevice, plan: &Overlay, writes: &Writes) -> Result<u64> {
+    writes.write_without_log(copy, plan)?;
+    Ok(writes.count())
+}

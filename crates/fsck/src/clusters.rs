@@ -1,0 +1,282 @@
+//! Sets of clusters, which threads fill at the same time.
+//!
+//! One bitmap for each group, made when the first cluster of the group is added: a sparse file
+//! system costs what is used of it. Adding is one atomic operation for 64 clusters.
+
+use std::ops::Range;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use uext4_ondisk::num::index;
+use uext4_ondisk::{Geometry, GroupNr, Pblk};
+
+/// A set of the clusters of a file system. Clusters are counted from the first data block on.
+#[derive(Debug)]
+pub struct ClusterSet {
+    groups: Box<[OnceLock<Box<[AtomicU64]>>]>,
+    per_group: u32,
+    clusters: u64,
+    first_data_block: u64,
+    cluster_bits: u8,
+}
+
+impl ClusterSet {
+    /// The empty set.
+    pub fn new(geometry: &Geometry) -> Self {
+        let data = geometry.blocks_count - u64::from(geometry.first_data_block);
+        Self {
+            groups: (0..geometry.groups_count.get())
+                .map(|_| OnceLock::new())
+                .collect(),
+            per_group: geometry.clusters_per_group.get(),
+            clusters: data.div_ceil(1 << geometry.cluster_bits),
+            first_data_block: geometry.first_data_block.into(),
+            cluster_bits: geometry.cluster_bits,
+        }
+    }
+
+    /// The clusters that `len` blocks from `start` on touch, cut to the file system.
+    pub fn of_blocks(&self, start: Pblk, len: u64) -> Range<u64> {
+        let first = start.0.saturating_sub(self.first_data_block);
+        let end = start
+            .0
+            .saturating_add(len)
+            .saturating_sub(self.first_data_block);
+        let end = end.div_ceil(1 << self.cluster_bits).min(self.clusters);
+        (first >> self.cluster_bits).min(end)..end
+    }
+
+    /// The first block of a cluster.
+    pub fn first_block(&self, cluster: u64) -> Pblk {
+        Pblk((cluster << self.cluster_bits).saturating_add(self.first_data_block))
+    }
+
+    /// How many clusters there are.
+    pub fn clusters(&self) -> u64 {
+        self.clusters
+    }
+
+    /// Adds clusters; calls `again` for each run of those that were in the set before.
+    pub fn add(&self, clusters: Range<u64>, mut again: impl FnMut(Range<u64>)) {
+        let end = clusters.end.min(self.clusters);
+        let mut at = clusters.start;
+        while at < end {
+            let (word, from, bits) = self.word(at, end);
+            let mask = mask(from, bits);
+            let old = word.fetch_or(mask, Ordering::Relaxed) & mask;
+            if old != 0 {
+                runs(old >> from, |run| again(at + run.start..at + run.end));
+            }
+            at += u64::from(bits);
+        }
+    }
+
+    /// Takes clusters out of the set.
+    pub fn remove(&self, clusters: Range<u64>) {
+        let end = clusters.end.min(self.clusters);
+        let mut at = clusters.start;
+        while at < end {
+            let (word, from, bits) = self.word(at, end);
+            word.fetch_and(!mask(from, bits), Ordering::Relaxed);
+            at += u64::from(bits);
+        }
+    }
+
+    /// Whether a cluster is in the set.
+    pub fn contains(&self, cluster: u64) -> bool {
+        let (group, bit) = self.split(cluster);
+        let words = self.groups.get(group).and_then(OnceLock::get);
+        words
+            .and_then(|words| words.get(index(bit / 64)))
+            .is_some_and(|word| word.load(Ordering::Relaxed) >> (bit % 64) & 1 != 0)
+    }
+
+    /// Whether any of these clusters is in the set.
+    pub fn contains_any(&self, clusters: Range<u64>) -> bool {
+        let mut at = clusters.start;
+        let end = clusters.end.min(self.clusters);
+        while at < end {
+            let (group, bit) = self.split(at);
+            let bits = (64 - bit % 64).min(self.per_group - bit);
+            let bits = u64::from(bits).min(end - at);
+            let words = self.groups.get(group).and_then(OnceLock::get);
+            let word = words.and_then(|words| words.get(index(bit / 64)));
+            let word = word.map_or(0, |word| word.load(Ordering::Relaxed));
+            if word & mask(bit % 64, bits as u32) != 0 {
+                return true;
+            }
+            at += bits;
+        }
+        false
+    }
+
+    /// Whether nothing is in the set.
+    pub fn is_empty(&self) -> bool {
+        let words = self.groups.iter().filter_map(OnceLock::get).flatten();
+        words
+            .into_iter()
+            .all(|word| word.load(Ordering::Relaxed) == 0)
+    }
+
+    /// How many clusters from `from` on, before `end`, are in the set if `from` is, or else are
+    /// not.
+    pub fn stretch(&self, from: u64, end: u64) -> u64 {
+        let end = end.min(self.clusters);
+        let is_in = self.contains(from);
+        let mut at = from;
+        while at < end {
+            let (group, bit) = self.split(at);
+            let Some(words) = self.groups.get(group).and_then(OnceLock::get) else {
+                if is_in {
+                    break;
+                }
+                at = at.saturating_add((self.per_group - bit).into());
+                continue;
+            };
+            let word = words.get(index(bit / 64));
+            let word = word.map_or(0, |word| word.load(Ordering::Relaxed));
+            let other = if is_in { !word } else { word } >> (bit % 64);
+            let left = (64 - bit % 64).min(self.per_group - bit);
+            let same = other.trailing_zeros().min(left);
+            at = at.saturating_add(same.into());
+            if same < left {
+                break;
+            }
+        }
+        at.min(end).saturating_sub(from)
+    }
+
+    /// The words of a group, 64 clusters each from the lowest bit on; `None` if no cluster of the
+    /// group was ever added.
+    pub fn group(&self, group: GroupNr) -> Option<&[AtomicU64]> {
+        self.groups.get(index(group.0))?.get().map(|words| &**words)
+    }
+
+    /// The first cluster from `from` on that is not in the set.
+    pub fn first_absent(&self, from: u64) -> Option<u64> {
+        let mut at = from;
+        while at < self.clusters {
+            let (group, bit) = self.split(at);
+            let Some(words) = self.groups.get(group).and_then(OnceLock::get) else {
+                return Some(at);
+            };
+            let word = words
+                .get(index(bit / 64))
+                .map_or(u64::MAX, |w| w.load(Ordering::Relaxed));
+            let free = (!word >> (bit % 64)).trailing_zeros();
+            let left = (64 - bit % 64).min(self.per_group - bit);
+            if free < left {
+                let found = at + u64::from(free);
+                return (found < self.clusters).then_some(found);
+            }
+            at += u64::from(left);
+        }
+        None
+    }
+
+    /// The first cluster from `from` on that is in the set, or `end`.
+    pub fn first_present(&self, from: u64, end: u64) -> u64 {
+        let end = end.min(self.clusters);
+        let mut at = from;
+        while at < end {
+            let (group, bit) = self.split(at);
+            let left = u64::from((64 - bit % 64).min(self.per_group - bit));
+            let words = self.groups.get(group).and_then(OnceLock::get);
+            let Some(words) = words else {
+                at += u64::from(self.per_group - bit);
+                continue;
+            };
+            let word = words.get(index(bit / 64));
+            let word = word.map_or(0, |word| word.load(Ordering::Relaxed)) >> (bit % 64);
+            let skip = u64::from(word.trailing_zeros());
+            if skip < left {
+                return (at + skip).min(end);
+            }
+            at += left;
+        }
+        end
+    }
+
+    fn split(&self, cluster: u64) -> (usize, u32) {
+        let group = cluster / u64::from(self.per_group);
+        let bit = (cluster % u64::from(self.per_group)) as u32;
+        (usize::try_from(group).unwrap_or(usize::MAX), bit)
+    }
+
+    /// The word of cluster `at`, the bit of it, and how many bits before `end` the word has.
+    fn word(&self, at: u64, end: u64) -> (&AtomicU64, u32, u32) {
+        let (group, bit) = self.split(at);
+        let words = self.groups[group].get_or_init(|| {
+            let words = self.per_group.div_ceil(64);
+            (0..words).map(|_| AtomicU64::new(0)).collect()
+        });
+        let bits = (64 - bit % 64).min(self.per_group - bit);
+        let bits = u64::from(bits).min(end - at) as u32;
+        (&words[index(bit / 64)], bit % 64, bits)
+    }
+}
+
+/// `bits` ones from bit `from` on; `bits` is 1 to 64.
+fn mask(from: u32, bits: u32) -> u64 {
+    (u64::MAX >> (64 - bits)) << from
+}
+
+/// Calls `each` for each run of ones in a word.
+fn runs(mut word: u64, mut each: impl FnMut(Range<u64>)) {
+    let mut at = 0;
+    while word != 0 {
+        let skip = word.trailing_zeros();
+        word >>= skip;
+        at += u64::from(skip);
+        let len = word.trailing_ones();
+        each(at..at + u64::from(len));
+        word = word.checked_shr(len).unwrap_or(0);
+        at += u64::from(len);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uext4_mkfs::{Options, layout};
+
+    use super::*;
+
+    fn set() -> ClusterSet {
+        let mut options = Options::new([0; 16], [0; 16], 0);
+        options.block_size = Some(uext4_mkfs::BlockSizeWish::Exactly(
+            uext4_ondisk::BlockSize::MIN,
+        ));
+        let layout = layout(&options, 64 << 20).unwrap();
+        ClusterSet::new(&layout.geometry)
+    }
+
+    #[test]
+    fn adding_says_what_was_there() {
+        let set = set();
+        let mut again = Vec::new();
+        set.add(10..200, |run| again.push(run));
+        assert!(again.is_empty());
+        set.add(5..12, |run| again.push(run));
+        set.add(199..300, |run| again.push(run));
+        assert_eq!(again, [10..12, 199..200]);
+        assert!(set.contains(5) && set.contains(299) && !set.contains(300) && !set.contains(4));
+        assert!(set.contains_any(0..6) && !set.contains_any(0..5));
+    }
+
+    #[test]
+    fn gaps_and_runs_are_found_across_groups() {
+        let set = set();
+        let per_group = u64::from(set.per_group);
+        set.add(0..per_group + 7, |_| ());
+        assert_eq!(set.first_absent(0), Some(per_group + 7));
+        set.remove(per_group - 1..per_group);
+        assert_eq!(set.first_absent(3), Some(per_group - 1));
+        assert_eq!(set.first_present(per_group - 1, u64::MAX), per_group);
+        assert_eq!(set.first_present(per_group + 7, u64::MAX), set.clusters());
+        set.add(set.clusters() - 1..u64::MAX, |_| ());
+        assert_eq!(
+            set.first_present(per_group + 7, u64::MAX),
+            set.clusters() - 1
+        );
+    }
+}

@@ -1,0 +1,254 @@
+//! The group descriptors, and the places of bitmaps and inode tables that they name.
+//!
+//! A place must lie in the file system, in its group unless `flex_bg` allows another, and no two
+//! may overlap, nor the copies of superblock and descriptors. All places are sorted once and
+//! walked once; only if one is wrong, `places` looks for a better one: in a backup of the
+//! descriptors, where mke2fs would have put it, or in free space.
+//!
+//! A descriptor whose checksum is wrong keeps its places if they can be; but nothing that would
+//! save reading is trusted then, unless a backup says the same.
+
+mod places;
+
+use std::collections::HashSet;
+
+use uext4_ondisk::features::Incompat;
+use uext4_ondisk::group_desc::{
+    BG_BLOCK_UNINIT, BG_INODE_UNINIT, DescChecksum, GroupDesc, desc_checksum,
+};
+use uext4_ondisk::num::index;
+use uext4_ondisk::{Geometry, GroupNr, Pblk};
+
+use crate::error::Result;
+use crate::finding::{Finding, Place};
+use crate::problem::GroupProblem;
+use crate::report::Findings;
+use crate::volume::Volume;
+
+/// What owns blocks of metadata.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum MetadataOwner {
+    /// A group's copy of the superblock and descriptors, with what is reserved behind them; of
+    /// group 0 also the boot block, if its clusters have it.
+    Head(GroupNr),
+    /// A group's block bitmap.
+    BlockBitmap(GroupNr),
+    /// A group's inode bitmap.
+    InodeBitmap(GroupNr),
+    /// A group's inode table.
+    InodeTable(GroupNr),
+}
+
+impl MetadataOwner {
+    /// The group.
+    pub fn group(self) -> GroupNr {
+        match self {
+            Self::Head(group)
+            | Self::BlockBitmap(group)
+            | Self::InodeBitmap(group)
+            | Self::InodeTable(group) => group,
+        }
+    }
+}
+
+/// Calls `each` with all metadata of fixed places, group by group: the owner, the first block and
+/// how many. `groups` has a descriptor for each group. The block of multiple mount protection is
+/// not among them: see [`crate::mmp::block`].
+pub fn for_each_metadata(
+    geometry: &Geometry,
+    groups: &[GroupDesc],
+    mut each: impl FnMut(MetadataOwner, Pblk, u64),
+) {
+    let table = geometry.itable_blocks().into();
+    for (nr, desc) in (0..geometry.groups_count.get()).map(GroupNr).zip(groups) {
+        let head = geometry
+            .group_base_blocks(nr)
+            .min(geometry.blocks_in_group(nr));
+        if head != 0 {
+            each(
+                MetadataOwner::Head(nr),
+                geometry.group_start(nr),
+                head.into(),
+            );
+        }
+        each(MetadataOwner::BlockBitmap(nr), desc.block_bitmap, 1);
+        each(MetadataOwner::InodeBitmap(nr), desc.inode_bitmap, 1);
+        each(MetadataOwner::InodeTable(nr), desc.inode_table, table);
+    }
+}
+
+/// Blocks of metadata at one stretch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Span {
+    start: u64,
+    len: u64,
+    owner: MetadataOwner,
+}
+
+/// Checks all descriptors and mends them in the overlay.
+///
+/// # Errors
+/// [`crate::Error::NoSpace`] if there is no room for a bitmap or table; of the device and of the
+/// overlay.
+pub fn run(volume: &Volume, findings: &Findings<'_>) -> Result<()> {
+    let bad_sums = bad_sums(volume)?;
+    let wrong = wrong_places(volume.geometry(), &volume.groups());
+    if !wrong.is_empty() {
+        places::mend(volume, findings, &wrong, &bad_sums)?;
+    }
+    checksums(volume, findings, &bad_sums, &wrong)?;
+    flags(volume, findings)
+}
+
+/// A descriptor whose checksum does not match, with both sums.
+#[derive(Clone, Copy, Debug)]
+struct BadSum {
+    group: GroupNr,
+    found: u16,
+    right: u16,
+}
+
+/// The descriptors whose checksums do not match, in order.
+fn bad_sums(volume: &Volume) -> Result<Vec<BadSum>> {
+    let geometry = volume.geometry();
+    let mut bad = Vec::new();
+    if geometry.desc_checksum == DescChecksum::None {
+        return Ok(bad);
+    }
+    let size = usize::from(geometry.desc_size);
+    let mut block = vec![0; geometry.block_size.len()];
+    let groups = (0..geometry.groups_count.get()).map(GroupNr);
+    for group in groups {
+        let at = group.0 % geometry.descs_per_block();
+        if at == 0 {
+            let from = geometry.gdt_block(group.0 / geometry.descs_per_block());
+            volume.overlay().read_block(from, &mut block)?;
+        }
+        let bytes = &block[index(at) * size..][..size];
+        let right = desc_checksum(bytes, group, geometry.desc_checksum);
+        let found = GroupDesc::parse(bytes).checksum;
+        if found != right {
+            bad.push(BadSum {
+                group,
+                found,
+                right,
+            });
+        }
+    }
+    Ok(bad)
+}
+
+/// Whether blocks can be a bitmap or table of a group, others left aside.
+fn can_be(geometry: &Geometry, group: GroupNr, start: Pblk, len: u64) -> bool {
+    if geometry.features.incompat.contains(Incompat::FLEX_BG) {
+        return start.0 > u64::from(geometry.first_data_block) && geometry.contains(start, len);
+    }
+    let first = geometry.group_start(group).0;
+    let end = first.saturating_add(geometry.blocks_in_group(group).into());
+    start.0 >= first && start.0.saturating_add(len) <= end
+}
+
+/// The bitmaps and tables whose places cannot be, or overlap others. Of two that overlap the one
+/// that is out of line counts as wrong; where that cannot be known, both.
+fn wrong_places(geometry: &Geometry, groups: &[GroupDesc]) -> Vec<MetadataOwner> {
+    let mut wrong = Vec::new();
+    let mut spans = Vec::with_capacity(groups.len().saturating_mul(4));
+    for_each_metadata(geometry, groups, |owner, start, len| {
+        let is_head = matches!(owner, MetadataOwner::Head(_));
+        let fits = is_head || can_be(geometry, owner.group(), start, len);
+        if fits {
+            let start = start.0;
+            spans.push(Span { start, len, owner });
+        } else {
+            wrong.push(owner);
+        }
+    });
+    spans.sort_unstable_by_key(|span| (span.start, span.owner));
+    let mut last: Option<Span> = None;
+    for span in spans {
+        match last {
+            Some(before) if span.start < before.start.saturating_add(before.len) => {
+                let is_head = |span: &Span| matches!(span.owner, MetadataOwner::Head(_));
+                let usual = |span: &Span| {
+                    places::usual(geometry, groups, span.owner) == Some(Pblk(span.start))
+                };
+                if is_head(&before) || !is_head(&span) && usual(&before) {
+                    wrong.push(span.owner);
+                } else {
+                    wrong.push(before.owner);
+                    last = Some(span);
+                }
+            }
+            _ => last = Some(span),
+        }
+    }
+    wrong.sort_unstable();
+    wrong
+}
+
+/// Sums anew what `places` has not written already; `wrong` is what it mended.
+fn checksums(
+    volume: &Volume,
+    findings: &Findings<'_>,
+    bad: &[BadSum],
+    wrong: &[MetadataOwner],
+) -> Result<()> {
+    let mended: HashSet<GroupNr> = wrong.iter().map(|owner| owner.group()).collect();
+    for sum in bad.iter().filter(|sum| !mended.contains(&sum.group)) {
+        let now = volume.group(sum.group);
+        let finding = Finding::new(GroupProblem::Checksum, Place::group(sum.group));
+        let cause = findings.report(finding.found(sum.found).right(sum.right));
+        let as_backup = places::backups(volume, sum.group)?
+            .into_iter()
+            .any(|backup| {
+                GroupDesc {
+                    checksum: now.checksum,
+                    ..backup.desc
+                } == now
+            });
+        volume.update_group(sum.group, cause, |desc| {
+            if !as_backup {
+                desc.flags &= !(BG_BLOCK_UNINIT | BG_INODE_UNINIT);
+                desc.itable_unused = 0;
+            }
+        })?;
+    }
+    Ok(())
+}
+
+/// What descriptors say of things that were never initialised.
+fn flags(volume: &Volume, findings: &Findings<'_>) -> Result<()> {
+    let geometry = volume.geometry();
+    let uninit = BG_BLOCK_UNINIT | BG_INODE_UNINIT;
+    let last = geometry.groups_count.get().saturating_sub(1);
+    let has_sums = geometry.desc_checksum != DescChecksum::None;
+    for (group, desc) in (0..).map(GroupNr).zip(volume.groups()) {
+        if !has_sums {
+            if desc.flags & uninit != 0 || desc.itable_unused != 0 {
+                let finding = Finding::new(GroupProblem::UninitWithoutFeature, Place::group(group));
+                volume.update_group(group, findings.report(finding), |desc| {
+                    desc.flags &= !uninit;
+                    desc.itable_unused = 0;
+                })?;
+            }
+            continue;
+        }
+        if desc.flags & BG_BLOCK_UNINIT != 0 && group.0 == last {
+            let finding = Finding::new(GroupProblem::LastBlockUninit, Place::group(group));
+            volume.update_group(group, findings.report(finding), |desc| {
+                desc.flags &= !BG_BLOCK_UNINIT;
+            })?;
+        }
+        let per_group = geometry.inodes_per_group.get();
+        let is_used = desc.flags & BG_INODE_UNINIT != 0 && desc.free_inodes != per_group;
+        if is_used || desc.itable_unused > desc.free_inodes.min(per_group) {
+            let finding = Finding::new(GroupProblem::TableUnusedRange, Place::group(group));
+            let finding = finding.found(desc.itable_unused).right(desc.free_inodes);
+            volume.update_group(group, findings.report(finding), |desc| {
+                desc.flags &= !BG_INODE_UNINIT;
+                desc.itable_unused = 0;
+            })?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,372 @@
+//! Better places for bitmaps and inode tables whose places cannot be.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use uext4_ondisk::group_desc::{BG_BLOCK_UNINIT, BG_INODE_UNINIT, GroupDesc, desc_checksum};
+use uext4_ondisk::inode::{FileType, RawInode};
+use uext4_ondisk::num::index;
+use uext4_ondisk::{Geometry, GroupNr, Ino, Pblk};
+
+use super::{BadSum, MetadataOwner, can_be, for_each_metadata};
+use crate::error::{Error, Result};
+use crate::finding::{Finding, Place};
+use crate::problem::GroupProblem;
+use crate::report::Findings;
+use crate::volume::Volume;
+
+/// Most backups of one descriptor that are looked at.
+const BACKUPS_MAX: usize = 4;
+
+/// A backup of a descriptor.
+pub(super) struct Backup {
+    pub(super) desc: GroupDesc,
+    block: Pblk,
+}
+
+/// The backups of a descriptor whose checksums match.
+pub(super) fn backups(volume: &Volume, group: GroupNr) -> Result<Vec<Backup>> {
+    let geometry = volume.geometry();
+    let size = usize::from(geometry.desc_size);
+    let at = index(group.0 % geometry.descs_per_block()) * size;
+    let mut bytes = vec![0; geometry.block_size.len()];
+    let mut found = Vec::new();
+    let copies = geometry.gdt_backups(group.0 / geometry.descs_per_block());
+    for block in copies.take(BACKUPS_MAX) {
+        if !geometry.contains(block, 1) {
+            continue;
+        }
+        volume.overlay().read_block(block, &mut bytes)?;
+        let bytes = &bytes[at..at + size];
+        let desc = GroupDesc::parse(bytes);
+        if desc.checksum == desc_checksum(bytes, group, geometry.desc_checksum) {
+            found.push(Backup { desc, block });
+        }
+    }
+    Ok(found)
+}
+
+/// Where mke2fs puts a bitmap or table: behind the group's head, or in a row with those of the
+/// other groups of its flex group. `None` where that cannot be known.
+pub(super) fn usual(
+    geometry: &Geometry,
+    groups: &[GroupDesc],
+    owner: MetadataOwner,
+) -> Option<Pblk> {
+    let table = u64::from(geometry.itable_blocks());
+    let (group, step, place): (_, _, fn(&GroupDesc) -> Pblk) = match owner {
+        MetadataOwner::Head(_) => return None,
+        MetadataOwner::BlockBitmap(group) => (group, 1, |desc| desc.block_bitmap),
+        MetadataOwner::InodeBitmap(group) => (group, 1, |desc| desc.inode_bitmap),
+        MetadataOwner::InodeTable(group) => (group, table, |desc| desc.inode_table),
+    };
+    if geometry.log_groups_per_flex == 0 {
+        let head = geometry.group_base_blocks(group).into();
+        let head = geometry.group_start(group).0.checked_add(head)?;
+        let skip = match owner {
+            MetadataOwner::InodeBitmap(_) => 1,
+            MetadataOwner::InodeTable(_) => 2,
+            _ => 0,
+        };
+        return head.checked_add(skip).map(Pblk);
+    }
+    let at = |nr: u32| groups.get(index(nr)).map(place);
+    let flex = |nr: u32| nr.checked_shr(geometry.log_groups_per_flex.into());
+    // Both neighbours must agree, if there are two.
+    let before = group
+        .0
+        .checked_sub(1)
+        .filter(|&nr| flex(nr) == flex(group.0));
+    let before = before
+        .and_then(at)
+        .and_then(|place| place.0.checked_add(step));
+    let after = group
+        .0
+        .checked_add(1)
+        .filter(|&nr| flex(nr) == flex(group.0));
+    let after = after
+        .and_then(at)
+        .and_then(|place| place.0.checked_sub(step));
+    match (before, after) {
+        (Some(before), Some(after)) if before != after => None,
+        (before, after) => before.or(after).map(Pblk),
+    }
+}
+
+/// Blocks that right metadata has: the end of each piece by its start.
+struct Taken {
+    pieces: BTreeMap<u64, u64>,
+    /// Where the next search of the whole file system starts, so that many of them do not walk
+    /// the same pieces again.
+    resume: u64,
+}
+
+impl Taken {
+    fn overlaps(&self, start: u64, len: u64) -> bool {
+        let end = start.saturating_add(len);
+        let before = self.pieces.range(..end).next_back();
+        before.is_some_and(|(_, &end)| end > start)
+    }
+
+    fn add(&mut self, start: u64, len: u64) {
+        self.pieces.insert(start, start.saturating_add(len));
+    }
+
+    /// The first `len` blocks from `from` on, and before `end`, that nothing has and that are not
+    /// `in_use`.
+    fn find(
+        &self,
+        from: u64,
+        end: u64,
+        len: u64,
+        mut in_use: impl FnMut(u64) -> bool,
+    ) -> Option<u64> {
+        let mut start = from;
+        while start.saturating_add(len) <= end {
+            let blocked = self.pieces.range(..start.saturating_add(len)).next_back();
+            match blocked {
+                Some((_, &past)) if past > start => start = past,
+                _ => match (start..start.saturating_add(len))
+                    .rev()
+                    .find(|&at| in_use(at))
+                {
+                    Some(at) => start = at.saturating_add(1),
+                    None => return Some(start),
+                },
+            }
+        }
+        None
+    }
+}
+
+/// Finds a place for each structure in `wrong`, which is sorted, and stores it.
+pub(super) fn mend(
+    volume: &Volume,
+    findings: &Findings<'_>,
+    wrong: &[MetadataOwner],
+    bad_sums: &[BadSum],
+) -> Result<()> {
+    let mut taken = Taken {
+        pieces: BTreeMap::new(),
+        resume: u64::from(volume.geometry().first_data_block).saturating_add(1),
+    };
+    if let Some(block) = crate::mmp::block(volume) {
+        taken.add(block.0, 1);
+    }
+    let lost: BTreeSet<MetadataOwner> = wrong.iter().copied().collect();
+    for_each_metadata(volume.geometry(), &volume.groups(), |owner, start, len| {
+        if !lost.contains(&owner) {
+            taken.add(start.0, len);
+        }
+    });
+    let groups: BTreeSet<GroupNr> = wrong.iter().map(|owner| owner.group()).collect();
+    let mut left = Vec::new();
+    for group in groups {
+        let parts = parts(group).into_iter().filter(|part| lost.contains(part));
+        let parts: Vec<MetadataOwner> = parts.collect();
+        let suspect = bad_sums.iter().any(|sum| sum.group == group);
+        if !from_backup(volume, findings, &mut taken, &parts, suspect)? {
+            left.extend(parts);
+        }
+    }
+    for owner in left {
+        relocate(volume, findings, &mut taken, owner)?;
+    }
+    Ok(())
+}
+
+fn parts(group: GroupNr) -> [MetadataOwner; 3] {
+    [
+        MetadataOwner::BlockBitmap(group),
+        MetadataOwner::InodeBitmap(group),
+        MetadataOwner::InodeTable(group),
+    ]
+}
+
+fn place_of(desc: &mut GroupDesc, owner: MetadataOwner) -> Option<&mut Pblk> {
+    match owner {
+        MetadataOwner::Head(_) => None,
+        MetadataOwner::BlockBitmap(_) => Some(&mut desc.block_bitmap),
+        MetadataOwner::InodeBitmap(_) => Some(&mut desc.inode_bitmap),
+        MetadataOwner::InodeTable(_) => Some(&mut desc.inode_table),
+    }
+}
+
+fn len_of(geometry: &Geometry, owner: MetadataOwner) -> u64 {
+    match owner {
+        MetadataOwner::InodeTable(_) => geometry.itable_blocks().into(),
+        _ => 1,
+    }
+}
+
+/// Takes the places of all `parts`, which are of one group, from the first backup in which they
+/// can be. Of a descriptor that is wrong as a whole the counts are taken, too.
+fn from_backup(
+    volume: &Volume,
+    findings: &Findings<'_>,
+    taken: &mut Taken,
+    parts: &[MetadataOwner],
+    suspect: bool,
+) -> Result<bool> {
+    let geometry = volume.geometry();
+    let Some(group) = parts.first().map(|part| part.group()) else {
+        return Ok(true);
+    };
+    let fits = |backup: &mut Backup| {
+        let mut places = Vec::new();
+        for &part in parts {
+            let len = len_of(geometry, part);
+            let start = *place_of(&mut backup.desc, part)?;
+            let among = places
+                .iter()
+                .any(|&(at, other)| start.0 < at + other && at < start.0 + len);
+            if !can_be(geometry, group, start, len) || taken.overlaps(start.0, len) || among {
+                return None;
+            }
+            places.push((start.0, len));
+        }
+        Some(places)
+    };
+    let mut backups = backups(volume, group)?;
+    let found = backups
+        .iter_mut()
+        .find_map(|backup| Some((fits(backup)?, backup.block, backup.desc)));
+    let Some((places, block, mut backup)) = found else {
+        return Ok(false);
+    };
+    let finding = Finding::new(GroupProblem::DescriptorBackup, Place::group(group));
+    let cause = findings.report(finding.found(block.0));
+    volume.update_group(group, cause, |desc| {
+        for &part in parts {
+            if let (Some(to), Some(from)) = (place_of(desc, part), place_of(&mut backup, part)) {
+                *to = *from;
+            }
+        }
+        if suspect || parts.len() == 3 {
+            desc.free_clusters = backup.free_clusters;
+            desc.free_inodes = backup.free_inodes;
+            desc.used_dirs = backup.used_dirs;
+        }
+        desc.flags &= !(BG_BLOCK_UNINIT | BG_INODE_UNINIT);
+        desc.itable_unused = 0;
+    })?;
+    for (start, len) in places {
+        taken.add(start, len);
+    }
+    Ok(true)
+}
+
+/// Puts one structure where it usually is, if nothing else is there; else into free space.
+fn relocate(
+    volume: &Volume,
+    findings: &Findings<'_>,
+    taken: &mut Taken,
+    owner: MetadataOwner,
+) -> Result<()> {
+    let geometry = volume.geometry();
+    let group = owner.group();
+    let len = len_of(geometry, owner);
+    let mut now = volume.group(group);
+    let found = place_of(&mut now, owner).map_or(0, |place| place.0);
+    let usual = usual(geometry, &volume.groups(), owner)
+        .filter(|&at| can_be(geometry, group, at, len) && !taken.overlaps(at.0, len));
+    let is_table = matches!(owner, MetadataOwner::InodeTable(_));
+    let usual = match usual {
+        Some(at) if is_table && !looks_like_table(volume, group, at)? => None,
+        usual => usual,
+    };
+    let (at, problem) = match (usual, owner) {
+        (Some(at), MetadataOwner::InodeTable(_)) => (at, GroupProblem::InodeTablePlace),
+        (None, MetadataOwner::InodeTable(_)) => (
+            free(volume, taken, group, len)?,
+            GroupProblem::InodeTableLost,
+        ),
+        (usual, owner) => {
+            let at = match usual {
+                Some(at) => at,
+                None => free(volume, taken, group, len)?,
+            };
+            match owner {
+                MetadataOwner::BlockBitmap(_) => (at, GroupProblem::BlockBitmapPlace),
+                _ => (at, GroupProblem::InodeBitmapPlace),
+            }
+        }
+    };
+    let finding = Finding::new(problem, Place::group(group));
+    let cause = findings.report(finding.found(found).right(at.0));
+    if problem == GroupProblem::InodeTableLost {
+        for block in (at.0..).take(index(geometry.itable_blocks())) {
+            volume
+                .overlay()
+                .update(Pblk(block), cause, |bytes| bytes.fill(0))?;
+        }
+    }
+    taken.add(at.0, len);
+    volume.update_group(group, cause, |desc| {
+        if let Some(place) = place_of(desc, owner) {
+            *place = at;
+        }
+        desc.flags &= !(BG_BLOCK_UNINIT | BG_INODE_UNINIT);
+        desc.itable_unused = 0;
+    })
+}
+
+/// Whether the first inodes at a place are ones: known types or zeroes, and in group 0 the root.
+fn looks_like_table(volume: &Volume, group: GroupNr, at: Pblk) -> Result<bool> {
+    let geometry = volume.geometry();
+    let mut bytes = vec![0; geometry.block_size.len()];
+    volume.overlay().read_block(at, &mut bytes)?;
+    let first = group.0.saturating_mul(geometry.inodes_per_group.get());
+    let inodes = bytes.chunks_exact(geometry.inode_size.into());
+    for (ino, inode) in (first.saturating_add(1)..).map(Ino).zip(inodes) {
+        if inode.iter().all(|&byte| byte == 0) && ino != Ino::ROOT {
+            continue;
+        }
+        let Ok(inode) = RawInode::parse(inode, ino) else {
+            return Ok(false);
+        };
+        let file_type = FileType::from_mode(inode.i_mode.get());
+        let right = match ino {
+            Ino::ROOT => file_type == Some(FileType::Directory),
+            _ => file_type.is_some() || ino.0 < geometry.first_ino,
+        };
+        if !right {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Blocks in the group that no metadata has and that its bitmap, where there is one, shows as
+/// free; with `flex_bg` anywhere else, too. Where the bitmap leaves no room, it is disregarded:
+/// the pass over shared blocks parts what meets there.
+fn free(volume: &Volume, taken: &mut Taken, group: GroupNr, len: u64) -> Result<Pblk> {
+    let geometry = volume.geometry();
+    let start = geometry.group_start(group).0;
+    let end = start.saturating_add(geometry.blocks_in_group(group).into());
+    let bitmap = volume.group(group).block_bitmap;
+    let mut bits = vec![0; geometry.block_size.len()];
+    if can_be(geometry, group, bitmap, 1) {
+        volume.overlay().read_block(bitmap, &mut bits)?;
+    }
+    let in_use = |block: u64| {
+        let bit = block.saturating_sub(start) >> geometry.cluster_bits;
+        let byte = usize::try_from(bit / 8).ok().and_then(|at| bits.get(at));
+        byte.is_none_or(|byte| byte >> (bit % 8) & 1 != 0)
+    };
+    let first = start.max(u64::from(geometry.first_data_block).saturating_add(1));
+    let flex = geometry
+        .features
+        .incompat
+        .contains(uext4_ondisk::features::Incompat::FLEX_BG);
+    let found = taken
+        .find(first, end, len, in_use)
+        .or_else(|| taken.find(first, end, len, |_| false))
+        .or_else(|| {
+            let all = taken.find(taken.resume, geometry.blocks_count, len, |_| false);
+            taken.resume = all.unwrap_or(geometry.blocks_count);
+            all.filter(|_| flex)
+        });
+    found.map(Pblk).ok_or(Error::NoSpace {
+        what: "a bitmap or an inode table",
+    })
+}

@@ -1,0 +1,75 @@
+//! Why an examination or a repair could not be done. What is wrong with the file system is a
+//! finding, not an error.
+
+use std::io;
+
+/// Why something could not be done.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The device failed.
+    #[error(transparent)]
+    Device(#[from] uext4_blockdev::Error),
+    /// The temporary file failed.
+    #[error("the temporary file for what does not fit into memory: {0}")]
+    Spill(#[source] io::Error),
+    /// What is written for the user could not be written.
+    #[error("writing: {0}")]
+    Output(#[source] io::Error),
+    /// No ext2, ext3 or ext4 file system can be recognised.
+    #[error("no ext2, ext3 or ext4 file system: {why}")]
+    NotExt4 {
+        /// What was looked for and not found.
+        why: String,
+    },
+    /// It uses features that this version does not know: changing it could destroy it.
+    #[error("the file system uses features that this version does not know: {features}")]
+    Features {
+        /// Their names or bits.
+        features: String,
+    },
+    /// The device ends before the file system does.
+    #[error(
+        "the file system needs {need} bytes and the device has {have}: the rest is cut off; extend \
+         the device or the file, or read what is there by `uext4 salvage`"
+    )]
+    CutOff {
+        /// Size of the file system in bytes.
+        need: u64,
+        /// Size of the device in bytes.
+        have: u64,
+    },
+    /// More memory is needed than is allowed.
+    #[error("{need} bytes of memory are needed, {limit} are allowed: allow more by --memory")]
+    Memory {
+        /// Bytes needed at least.
+        need: u64,
+        /// Bytes allowed.
+        limit: u64,
+    },
+    /// There is no room in the file system for what a remedy must write.
+    #[error("no free block is left for {what}; make the file system larger, or repair with --into")]
+    NoSpace {
+        /// What needs the block.
+        what: &'static str,
+    },
+    /// It was asked to stop.
+    #[error("interrupted")]
+    Cancelled,
+    /// What was asked for cannot be done, with the reason.
+    #[error("{what}")]
+    Refused {
+        /// The sentence for the user.
+        what: String,
+    },
+}
+
+impl Error {
+    /// A block is said to be in a temporary file that does not exist: never happens.
+    pub(crate) fn spill_lost() -> Self {
+        Self::Spill(io::Error::from(io::ErrorKind::NotFound))
+    }
+}
+
+/// Result of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;

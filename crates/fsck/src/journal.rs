@@ -1,0 +1,368 @@
+//! The journal: found, judged, and replayed into the overlay.
+//!
+//! ```text
+//! s_journal_inum ─▶ inode ─▶ map ─▶ superblock ─▶ log ──replay──▶ overlay
+//!        or inode 8 ───┘      │
+//!        or s_jnl_blocks ─────┘
+//! ```
+//! It comes before everything but the superblock: what the log holds is newer than what lies in
+//! its place, descriptors and inodes included. So the map is read through descriptors that no
+//! step has checked yet, and where that fails, from the copy in the superblock.
+//!
+//! What must be written to mend the journal is written later, by [`mend`], when descriptors are
+//! known to be right; and a new journal takes its blocks when all owners are known, by
+//! [`recreate`].
+
+mod create;
+mod map;
+mod repair;
+
+use std::sync::Arc;
+
+use uext4_blockdev::BlockDevice;
+use uext4_jbd2::{Recovery, recover};
+use uext4_ondisk::fast_commit::committed_records;
+use uext4_ondisk::features::{Compat, Incompat};
+use uext4_ondisk::inode::{FileType, I_BLOCK_LEN, InodeFlags, RawInode};
+use uext4_ondisk::journal::{JournalHeader, JournalSuperblock, MIN_JOURNAL_BLOCKS, unescape};
+use uext4_ondisk::num::{hi32, lo32};
+use uext4_ondisk::superblock::{JNL_BACKUP_BLOCKS, SuperBlock};
+use uext4_ondisk::{Ino, Pblk};
+use zerocopy::IntoBytes;
+
+use crate::descriptors::for_each_metadata;
+use crate::error::{Error, Result};
+use crate::finding::{Finding, Place};
+use crate::options::Options;
+use crate::problem::JournalProblem;
+use crate::report::{Cause, Findings};
+use crate::volume::Volume;
+
+pub use create::recreate;
+pub use map::Map;
+pub use repair::mend;
+
+/// Where the journal's map was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    /// In the inode.
+    Inode,
+    /// In `s_jnl_blocks`; the inode is damaged.
+    Backup,
+}
+
+/// A journal whose blocks are known.
+struct Found {
+    ino: Ino,
+    source: Source,
+    inode: RawInode,
+    map: Map,
+}
+
+/// What the journal turned out to be.
+enum Judged {
+    /// Usable; the log may be empty.
+    Right(Box<Recovery>),
+    /// Its superblock cannot be used.
+    BadSuperblock,
+    /// The superblock is right, the log is not.
+    BadLog,
+}
+
+/// Replays the journal into the overlay. Returns whether blocks changed, so that all that was read
+/// before must be read again.
+///
+/// # Errors
+/// [`Error::Refused`] if it must be replayed and may not or cannot be; [`Error::Features`]; of the
+/// device and of the overlay.
+pub fn replay(volume: &Volume, options: &Options, findings: &Findings<'_>) -> Result<bool> {
+    let superblock = volume.superblock();
+    let features = superblock.features();
+    let needs_recovery = features.incompat.contains(Incompat::RECOVER);
+    if !features.compat.contains(Compat::HAS_JOURNAL) {
+        return Ok(false);
+    }
+    if is_external(&superblock) {
+        return match needs_recovery {
+            true => Err(Error::Refused {
+                what: "the journal is on another device and must be replayed first: mount the \
+                       file system with that device once, then examine it"
+                    .into(),
+            }),
+            false => Ok(false),
+        };
+    }
+    let Some(found) = find(volume)? else {
+        return Ok(false);
+    };
+    let Judged::Right(recovery) = judge(volume, &found)? else {
+        return Ok(false);
+    };
+    let log = &recovery.superblock;
+    if log.s_start.get() == 0 {
+        return Ok(false);
+    }
+    if !options.replay {
+        return Err(Error::Refused {
+            what: "the journal must be replayed first, and that was not allowed".into(),
+        });
+    }
+    refuse_fast_commits(volume, &recovery)?;
+    if !needs_recovery {
+        let finding = Finding::new(JournalProblem::RecoverMissing, Place::inode(found.ino));
+        findings.report(finding);
+    }
+    let torn = recovery.failed_commit.map(|sequence| {
+        let finding = Finding::new(JournalProblem::Torn, Place::inode(found.ino));
+        findings.report(finding.found(sequence))
+    });
+    let blocks = recovery.replay.blocks();
+    let replayed = || {
+        let finding = Finding::new(JournalProblem::Replay, Place::inode(found.ino));
+        findings.report(finding.found(blocks.len() as u64))
+    };
+    let cause = match torn {
+        Some(torn) if blocks.is_empty() => torn,
+        _ => replayed(),
+    };
+    let mut content = vec![0; volume.geometry().block_size.len()];
+    for block in blocks {
+        volume.overlay().read_block(block.log, &mut content)?;
+        if block.escaped {
+            unescape(&mut content, 0);
+        }
+        volume.overlay().replace(block.home, cause, &content)?;
+    }
+    let mut log = *log;
+    log.s_start = 0.into();
+    log.s_sequence = recovery.next_sequence.wrapping_add(1).into();
+    put_log_superblock(volume, &found.map, &log, cause)?;
+    clear_recover(volume, cause)?;
+    Ok(true)
+}
+
+/// In the superblock as the replay left it, not as it was read.
+fn clear_recover(volume: &Volume, cause: Cause) -> Result<()> {
+    let block = volume.geometry().superblock_block();
+    let block = match volume.geometry().block_size.log2() {
+        10 => block,
+        _ => Pblk(0),
+    };
+    let skip = match block.0 {
+        0 => 1024,
+        _ => 0,
+    };
+    volume.overlay().update(block, cause, |bytes| {
+        if let Ok(mut superblock) = SuperBlock::parse(&bytes[skip..]) {
+            let mut features = superblock.features();
+            features.incompat.remove(Incompat::RECOVER);
+            superblock.set_features(features);
+            superblock.update_checksum();
+            bytes[skip..skip + 1024].copy_from_slice(superblock.as_bytes());
+        }
+    })
+}
+
+fn refuse_fast_commits(volume: &Volume, recovery: &Recovery) -> Result<()> {
+    let size = volume.geometry().block_size.len();
+    let mut area = vec![0; size.saturating_mul(recovery.fast_commit.len())];
+    for (&block, bytes) in recovery.fast_commit.iter().zip(area.chunks_exact_mut(size)) {
+        volume.overlay().read_block(block, bytes)?;
+    }
+    let inode_size = volume.geometry().inode_size;
+    let records = committed_records(area.chunks_exact(size), recovery.next_sequence, inode_size);
+    match records {
+        Ok(records) if records.is_empty() => Ok(()),
+        _ => Err(Error::Refused {
+            what: "the journal holds fast commits, which cannot be replayed here: mount the file \
+                   system for writing once, then examine it"
+                .into(),
+        }),
+    }
+}
+
+/// Whether the journal is said to be on another device.
+fn is_external(superblock: &SuperBlock) -> bool {
+    let named = superblock.s_journal_dev.get() != 0 || superblock.s_journal_uuid != [0; 16];
+    superblock.s_journal_inum.get() == 0 && named
+}
+
+/// The journal by the inode that the superblock names, by the usual inode, or by the copy of its
+/// map in the superblock.
+fn find(volume: &Volume) -> Result<Option<Found>> {
+    let superblock = volume.superblock();
+    let named = Ino(superblock.s_journal_inum.get());
+    let mut candidates = Vec::new();
+    for ino in [named, Ino::JOURNAL] {
+        let bytes = volume.read_inode(ino)?;
+        let inode = bytes.and_then(|bytes| RawInode::parse(&bytes, ino).ok());
+        candidates.extend(inode.map(|inode| (ino, Source::Inode, inode)));
+    }
+    if superblock.s_jnl_backup_type == JNL_BACKUP_BLOCKS {
+        candidates.push((Ino::JOURNAL, Source::Backup, from_backup(&superblock)));
+    }
+    let maps = candidates.into_iter().filter_map(|(ino, source, inode)| {
+        let map = plausible(volume, &inode)?;
+        Some(Found {
+            ino,
+            source,
+            inode,
+            map,
+        })
+    });
+    let mut maps: Vec<Found> = maps.collect();
+    // A wrong number in an inode leads to a block that is no journal's. Only if no candidate leads
+    // to one is the journal's first block itself damaged.
+    for at in 0..maps.len() {
+        if has_magic(volume, &maps[at].map)? {
+            return Ok(Some(maps.swap_remove(at)));
+        }
+    }
+    maps.retain(|found| !is_metadata(volume, &found.map));
+    Ok(maps.into_iter().next())
+}
+
+fn has_magic(volume: &Volume, map: &Map) -> Result<bool> {
+    let mut bytes = vec![0; volume.geometry().block_size.len()];
+    if let Some(first) = map.runs.first() {
+        volume.overlay().read_block(first.start, &mut bytes)?;
+    }
+    Ok(JournalHeader::parse(&bytes).is_some())
+}
+
+/// Whether any of the blocks belongs to something else for sure.
+fn is_metadata(volume: &Volume, map: &Map) -> bool {
+    let mut runs: Vec<_> = map.runs.iter().map(|run| (run.start.0, run.len)).collect();
+    runs.sort_unstable();
+    let mut overlaps = false;
+    for_each_metadata(volume.geometry(), &volume.groups(), |_, start, len| {
+        let end = start.0.saturating_add(len);
+        let before = runs.partition_point(|&(at, _)| at < end).checked_sub(1);
+        let before = before.and_then(|at| runs.get(at));
+        overlaps |= before.is_some_and(|&(at, len)| at.saturating_add(len.into()) > start.0);
+    });
+    overlaps
+}
+
+/// The map of an inode that can be the journal's: a regular file without holes that is long
+/// enough.
+fn plausible(volume: &Volume, inode: &RawInode) -> Option<Map> {
+    let flags = InodeFlags::from_bits_retain(inode.i_flags.get());
+    let never = InodeFlags::ENCRYPT | InodeFlags::INLINE_DATA | InodeFlags::EA_INODE;
+    let is_file = FileType::from_mode(inode.i_mode.get()) == Some(FileType::Regular);
+    if !is_file || inode.i_links_count.get() == 0 || flags.intersects(never) {
+        return None;
+    }
+    let size = u64::from(inode.i_size_high.get()) << 32 | u64::from(inode.i_size_lo.get());
+    let blocks = size >> volume.geometry().block_size.log2();
+    let map = Map::of(volume, inode)?;
+    // The file may have blocks past its end.
+    let long_enough = map.len >= MIN_JOURNAL_BLOCKS && u64::from(map.len) >= blocks;
+    (long_enough && blocks >= u64::from(MIN_JOURNAL_BLOCKS)).then_some(map)
+}
+
+/// The inode that `s_jnl_blocks` describes: `i_block`, then the high and the low half of the size.
+fn from_backup(superblock: &SuperBlock) -> RawInode {
+    let words = superblock.s_jnl_blocks;
+    let mut inode = RawInode::zeroed();
+    inode.i_mode = (uext4_ondisk::inode::S_IFREG | 0o600).into();
+    inode.i_links_count = 1.into();
+    let mut i_block = [0; I_BLOCK_LEN];
+    i_block.copy_from_slice(&words.as_bytes()[..I_BLOCK_LEN]);
+    if uext4_ondisk::extent::header(&i_block)
+        .is_some_and(|header| header.eh_magic.get() == uext4_ondisk::extent::EXT4_EXT_MAGIC)
+    {
+        inode.i_flags = InodeFlags::EXTENTS.bits().into();
+    }
+    inode.i_block = i_block;
+    inode.i_size_high = words[15];
+    inode.i_size_lo = words[16];
+    inode
+}
+
+/// What `s_jnl_blocks` should hold.
+fn backup_of(inode: &RawInode) -> [zerocopy::little_endian::U32; 17] {
+    let mut words = [zerocopy::little_endian::U32::ZERO; 17];
+    words.as_mut_bytes()[..I_BLOCK_LEN].copy_from_slice(&inode.i_block);
+    words[15] = inode.i_size_high;
+    words[16] = inode.i_size_lo;
+    words
+}
+
+fn judge(volume: &Volume, found: &Found) -> Result<Judged> {
+    let geometry = volume.geometry();
+    let device: &dyn BlockDevice = volume.overlay();
+    let runs = &found.map.runs;
+    match recover(device, geometry.block_size, geometry.blocks_count, runs) {
+        Ok(recovery) => Ok(Judged::Right(Box::new(recovery))),
+        Err(uext4_jbd2::Error::Device(error)) => Err(error.into()),
+        Err(uext4_jbd2::Error::UnknownFeature { name }) => Err(Error::Features {
+            features: format!("journal {name}"),
+        }),
+        Err(_) => {
+            let mut block = vec![0; geometry.block_size.len()];
+            if let Some(first) = runs.first() {
+                volume.overlay().read_block(first.start, &mut block)?;
+            }
+            // With an empty log everything but the superblock is right.
+            let empty = JournalSuperblock::parse(&block).is_ok_and(|sb| sb.s_start.get() == 0);
+            let usable = !empty && is_usable(volume, found, &block)?;
+            Ok(match usable {
+                true => Judged::BadLog,
+                false => Judged::BadSuperblock,
+            })
+        }
+    }
+}
+
+/// Whether the journal would be right if its log were empty.
+fn is_usable(volume: &Volume, found: &Found, block: &[u8]) -> Result<bool> {
+    let Ok(mut log) = JournalSuperblock::parse(block) else {
+        return Ok(false);
+    };
+    log.s_start = 0.into();
+    update_checksum(&mut log);
+    let geometry = volume.geometry();
+    let first = found.map.runs.first().map(|run| run.start);
+    let base: Arc<dyn BlockDevice> = Arc::clone(volume.overlay().base());
+    let copy = crate::overlay::Overlay::new(base, geometry.block_size, u64::MAX);
+    if let Some(first) = first {
+        copy.update(first, Cause(0), |bytes| {
+            bytes.copy_from_slice(block);
+            bytes[..log.as_bytes().len()].copy_from_slice(log.as_bytes());
+        })?;
+    }
+    let runs = &found.map.runs;
+    let result = recover(&copy, geometry.block_size, geometry.blocks_count, runs);
+    Ok(result.is_ok())
+}
+
+fn update_checksum(log: &mut JournalSuperblock) {
+    if log.checksum_version() >= 2 {
+        log.s_checksum = log.checksum().into();
+    }
+}
+
+fn put_log_superblock(
+    volume: &Volume,
+    map: &Map,
+    log: &JournalSuperblock,
+    cause: Cause,
+) -> Result<()> {
+    let mut log = *log;
+    update_checksum(&mut log);
+    let Some(first) = map.runs.first() else {
+        return Ok(());
+    };
+    volume.overlay().update(first.start, cause, |bytes| {
+        bytes[..log.as_bytes().len()].copy_from_slice(log.as_bytes());
+    })
+}
+
+/// Stores `i_blocks` of a file of so many blocks.
+fn set_blocks(volume: &Volume, inode: &mut RawInode, blocks: u64) {
+    let sectors = blocks << (volume.geometry().block_size.log2() - 9);
+    inode.i_blocks_lo = lo32(sectors).into();
+    // At most 10,240,000 blocks of 128 sectors.
+    inode.i_blocks_high = uext4_ondisk::num::lo16(hi32(sectors)).into();
+}

@@ -1,0 +1,173 @@
+//! Where the blocks of an inode of the file system itself are, before any pass has seen it.
+//!
+//! Stricter than the passes: a map with any damage is no map, for its file is then made anew or
+//! restored from a copy.
+
+use uext4_blockdev::BlockDevice;
+use uext4_jbd2::LogRun;
+use uext4_ondisk::extent::{EXT4_MAX_EXTENT_DEPTH, Extent, ExtentNode};
+use uext4_ondisk::indirect::{LEVELS, number_at, numbers};
+use uext4_ondisk::inode::{I_BLOCK_LEN, InodeFlags, NDIR_BLOCKS, RawInode};
+use uext4_ondisk::{Lblk, Pblk};
+
+use crate::volume::Volume;
+
+/// Most blocks of a map that are read: the longest journal, 10,240,000 blocks, has 40,156 at most.
+const NODES_MAX: u32 = 1 << 16;
+
+/// The blocks of a file without holes, in their order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Map {
+    /// Runs; neighbours are joined.
+    pub runs: Vec<LogRun>,
+    /// Blocks in them.
+    pub len: u32,
+    /// Blocks that hold the map itself.
+    pub nodes: u32,
+}
+
+impl Map {
+    /// The blocks of an inode. `None` if anything is wrong with its map, or if it has holes.
+    pub fn of(volume: &Volume, inode: &RawInode) -> Option<Self> {
+        let flags = InodeFlags::from_bits_retain(inode.i_flags.get());
+        let reader = Reader {
+            volume,
+            budget: NODES_MAX,
+            has_ended: false,
+            map: Self::default(),
+        };
+        reader.read(&inode.i_block, flags.contains(InodeFlags::EXTENTS))
+    }
+
+    /// The blocks of extents without holes between them.
+    pub fn of_extents(extents: &[Extent]) -> Self {
+        let run = |extent: &Extent| LogRun {
+            start: extent.pblk,
+            len: extent.len.into(),
+        };
+        Self {
+            runs: extents.iter().map(run).collect(),
+            len: extents.iter().map(|extent| u32::from(extent.len)).sum(),
+            nodes: 0,
+        }
+    }
+
+    /// Every block.
+    pub fn blocks(&self) -> impl Iterator<Item = Pblk> + '_ {
+        let run = |run: &LogRun| (run.start.0..).take(run.len as usize).map(Pblk);
+        self.runs.iter().flat_map(run)
+    }
+}
+
+struct Reader<'a> {
+    volume: &'a Volume,
+    budget: u32,
+    /// A number was zero: what follows must be zero, too.
+    has_ended: bool,
+    map: Map,
+}
+
+impl Reader<'_> {
+    fn read(mut self, i_block: &[u8; I_BLOCK_LEN], extents: bool) -> Option<Map> {
+        if extents {
+            self.node(i_block, None, None)?;
+        } else {
+            for index in 0..NDIR_BLOCKS {
+                self.number(number_at(i_block, index))?;
+            }
+            for level in 1..=LEVELS {
+                self.table(number_at(i_block, NDIR_BLOCKS + level - 1), level)?;
+            }
+        }
+        let mut sorted: Vec<_> = self
+            .map
+            .runs
+            .iter()
+            .map(|run| (run.start.0, run.len))
+            .collect();
+        sorted.sort_unstable();
+        let disjoint = sorted
+            .windows(2)
+            .all(|pair| pair[0].0.saturating_add(pair[0].1.into()) <= pair[1].0);
+        disjoint.then_some(self.map)
+    }
+
+    /// Appends blocks at a logical block, which must be the next one.
+    fn add(&mut self, lblk: u32, start: Pblk, len: u32) -> Option<()> {
+        let inside = self.volume.geometry().contains(start, len.into());
+        if lblk != self.map.len || !inside {
+            return None;
+        }
+        self.map.len = self.map.len.checked_add(len)?;
+        match self.map.runs.last_mut() {
+            Some(last) if last.start.0.saturating_add(last.len.into()) == start.0 => {
+                last.len = last.len.checked_add(len)?;
+            }
+            _ => self.map.runs.push(LogRun { start, len }),
+        }
+        Some(())
+    }
+
+    fn block(&mut self, block: Pblk) -> Option<Vec<u8>> {
+        let volume = self.volume;
+        self.budget = self.budget.checked_sub(1)?;
+        self.map.nodes = self.map.nodes.checked_add(1)?;
+        let mut bytes = vec![0; volume.geometry().block_size.len()];
+        let offset = volume.geometry().block_size.byte_offset(block)?;
+        let inside = volume.geometry().contains(block, 1);
+        (inside && BlockDevice::read_at(volume.overlay(), offset, &mut bytes).is_ok())
+            .then_some(bytes)
+    }
+
+    fn node(&mut self, bytes: &[u8], at: Option<Pblk>, depth: Option<u16>) -> Option<()> {
+        match ExtentNode::parse(bytes, at, depth).ok()? {
+            ExtentNode::Leaf(extents) => {
+                for extent in extents {
+                    let extent = extent.get();
+                    self.add(extent.lblk.0, extent.pblk, extent.len.into())?;
+                }
+            }
+            ExtentNode::Index { depth, entries } if depth <= EXT4_MAX_EXTENT_DEPTH => {
+                for entry in entries {
+                    if entry.lblk() != Lblk(self.map.len) {
+                        return None;
+                    }
+                    let child = self.block(entry.leaf())?;
+                    self.node(&child, Some(entry.leaf()), Some(depth.checked_sub(1)?))?;
+                }
+            }
+            ExtentNode::Index { .. } => return None,
+        }
+        Some(())
+    }
+
+    /// A number of a data block. Behind the last one all are zero.
+    fn number(&mut self, number: u32) -> Option<()> {
+        if number == 0 {
+            self.has_ended = true;
+            return Some(());
+        }
+        if self.has_ended {
+            return None;
+        }
+        self.add(self.map.len, Pblk(number.into()), 1)
+    }
+
+    fn table(&mut self, number: u32, level: usize) -> Option<()> {
+        if number == 0 {
+            self.has_ended = true;
+            return Some(());
+        }
+        if self.has_ended {
+            return None;
+        }
+        let bytes = self.block(Pblk(number.into()))?;
+        for number in numbers(&bytes) {
+            match level.checked_sub(1)? {
+                0 => self.number(number.get())?,
+                below => self.table(number.get(), below)?,
+            }
+        }
+        Some(())
+    }
+}

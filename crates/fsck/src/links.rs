@@ -1,0 +1,170 @@
+//! The pass over link counts: files without a name, and counts that are not the number of names.
+//!
+//! Directories were connected before, so what has no name here is a file. One without contents is
+//! cleared; all others go to `lost+found` at once, with the directories that go there. Only then
+//! the counts are compared: what was connected has a link more.
+
+use std::collections::BTreeMap;
+
+use parking_lot::Mutex;
+use uext4_ondisk::features::RoCompat;
+use uext4_ondisk::inode::{FileType, RawInode};
+use uext4_ondisk::{GroupNr, Ino};
+
+use crate::error::{Error, Result};
+use crate::finding::{Finding, Place};
+use crate::inode_map::{Kind, Known};
+use crate::lost_found;
+use crate::problem::{InodeProblem, LinksProblem};
+use crate::report::{Cause, Pass, Progress};
+use crate::state::State;
+use crate::threads;
+
+/// Most links of a directory; with more subdirectories it is said to have one.
+const DIRECTORY_LINKS_MAX: u16 = 65_000;
+
+/// Compares the links stored with the names counted; files without a name go to `lost+found`.
+///
+/// # Errors
+/// Of the device and of the overlay; [`Error::NoSpace`].
+pub fn run(state: &State<'_>) -> Result<()> {
+    state.findings.progress(Progress {
+        pass: Pass::Links,
+        done: 0,
+        total: 1,
+    })?;
+    let mut lost = unattached(state)?;
+    lost.append(&mut state.tree.take_lost());
+    connect(state, &lost)?;
+    for_each_file(state, |ino, known| count(state, ino, known))
+}
+
+/// Calls `work` for each inode in use that has names or should have some; groups in parallel.
+fn for_each_file(state: &State<'_>, work: impl Fn(Ino, Known) -> Result<()> + Sync) -> Result<()> {
+    let groups = u64::from(state.geometry().groups_count.get());
+    let first = state.geometry().first_ino;
+    threads::for_each(
+        state.options.threads,
+        groups,
+        8,
+        || (),
+        |(), group| {
+            let group = GroupNr(u32::try_from(group).unwrap_or(u32::MAX));
+            for (ino, known) in state.inodes.in_group(group) {
+                let is_named = ino == Ino::ROOT || ino.0 >= first;
+                if is_named && matches!(known.kind, Kind::File(_)) && !known.is_ea_inode {
+                    work(ino, known)?;
+                }
+            }
+            Ok(())
+        },
+    )?;
+    Ok(())
+}
+
+/// The files without a name, but for those without contents, which are cleared.
+fn unattached(state: &State<'_>) -> Result<BTreeMap<Ino, Cause>> {
+    let lost = Mutex::new(BTreeMap::new());
+    for_each_file(state, |ino, known| {
+        // Without links it waits to be deleted.
+        if known.counted != 0 || known.stored == 0 {
+            return Ok(());
+        }
+        if is_empty(state, ino)? {
+            let finding = Finding::new(LinksProblem::UnattachedEmpty, Place::inode(ino));
+            let cause = state.report(finding);
+            clear(state, ino, cause)?;
+        } else {
+            let finding = Finding::new(LinksProblem::Unattached, Place::inode(ino));
+            let cause = state.report(finding);
+            lost.lock().insert(ino, cause);
+        }
+        Ok(())
+    })?;
+    Ok(lost.into_inner())
+}
+
+/// Whether an inode has neither contents nor attributes in blocks.
+fn is_empty(state: &State<'_>, ino: Ino) -> Result<bool> {
+    let Some(bytes) = state.volume.read_inode(ino)? else {
+        return Ok(false);
+    };
+    let Ok(raw) = RawInode::parse(&bytes, ino) else {
+        return Ok(false);
+    };
+    let size = raw.i_size_lo.get() | raw.i_size_high.get();
+    let blocks = raw.i_blocks_lo.get() | u32::from(raw.i_blocks_high.get());
+    Ok(size == 0 && blocks == 0)
+}
+
+/// Makes an inode unused.
+fn clear(state: &State<'_>, ino: Ino, cause: Cause) -> Result<()> {
+    let now = state.options.now.max(1);
+    state.volume.update_raw_inode(ino, cause, |raw| {
+        raw.i_links_count = 0.into();
+        raw.i_dtime = now.into();
+    })?;
+    state.inodes.set(ino, Kind::Unused, false, 0);
+    Ok(())
+}
+
+/// Gives lost files and directories names in `lost+found`.
+fn connect(state: &State<'_>, lost: &BTreeMap<Ino, Cause>) -> Result<()> {
+    let Some((_, &cause)) = lost.first_key_value() else {
+        return Ok(());
+    };
+    let into = match state.tree.lost_found() {
+        Some(ino) => Ok(ino),
+        None => lost_found::get(state, cause),
+    };
+    let result = into.and_then(|into| {
+        let mut lost = lost.clone();
+        lost.append(&mut state.tree.take_lost());
+        lost_found::attach(state, into, &lost)
+    });
+    match result {
+        // They stay without a name: the findings say so.
+        Err(Error::NoSpace { .. }) => Ok(()),
+        result => result,
+    }
+}
+
+/// Compares the count of an inode.
+fn count(state: &State<'_>, ino: Ino, known: Known) -> Result<()> {
+    if known.counted == 0 {
+        return Ok(());
+    }
+    let is_directory = known.kind == Kind::File(FileType::Directory);
+    let right = match is_directory && known.counted > DIRECTORY_LINKS_MAX {
+        true => 1,
+        false => known.counted,
+    };
+    if is_directory && right == 1 && known.counted > 1 {
+        let features = state.geometry().features;
+        if !features.ro_compat.contains(RoCompat::DIR_NLINK) {
+            dir_nlink(state)?;
+        }
+    }
+    if known.stored == right {
+        return Ok(());
+    }
+    let finding = Finding::new(InodeProblem::Links, Place::inode(ino));
+    let cause = state.report(finding.found(known.stored).right(right));
+    state.volume.update_raw_inode(ino, cause, |raw| {
+        raw.i_links_count = right.into();
+    })
+}
+
+/// A directory has more subdirectories than a link count holds: the feature says so.
+fn dir_nlink(state: &State<'_>) -> Result<()> {
+    let bits = RoCompat::DIR_NLINK.bits();
+    if state.volume.superblock().s_feature_ro_compat.get() & bits != 0 {
+        return Ok(());
+    }
+    let finding = Finding::new(LinksProblem::DirNlinkFeature, Place::whole());
+    let cause = state.report(finding);
+    state.volume.update_superblock(cause, |superblock| {
+        let features = superblock.s_feature_ro_compat.get();
+        superblock.s_feature_ro_compat = (features | bits).into();
+    })
+}

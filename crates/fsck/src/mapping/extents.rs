@@ -1,0 +1,288 @@
+//! The walk over an extent tree.
+//!
+//! Each node must be what its parent says: one level lower, beginning where the index says. What
+//! is in order is used, wherever it stands; what overlaps something before it is cut. As logical
+//! blocks ascend through the whole walk, a node that is reached twice has nothing to add.
+
+use uext4_ondisk::checksum::CsumSeed;
+use uext4_ondisk::extent::{
+    EXT4_EXT_MAGIC, EXT4_MAX_EXTENT_DEPTH, EXTENT_ENTRY_LEN, Extent, ExtentHeader, ExtentIdx,
+    RawExtent, entries, entry_lblk, header, max_entries, verify_tail,
+};
+use uext4_ondisk::inode::RawInode;
+use uext4_ondisk::{Damage, Ino, Lblk, Pblk};
+use zerocopy::FromBytes;
+
+use super::{Buffers, DEPTH_READ, Spot, Visitor, is_inside};
+use crate::error::Result;
+use crate::problem::MappingProblem;
+use crate::state::State;
+
+/// The end of logical blocks.
+const LBLK_END: u64 = u32::MAX as u64;
+
+/// A walk.
+struct Walk<'w, 's, V> {
+    state: &'w State<'s>,
+    seed: Option<CsumSeed>,
+    buffers: &'w mut Buffers,
+    visitor: &'w mut V,
+    /// All logical blocks below this one are settled.
+    next: u64,
+}
+
+/// A node that is being walked.
+#[derive(Clone, Copy)]
+struct Node<'n> {
+    bytes: &'n [u8],
+    block: Option<Pblk>,
+    depth: u16,
+    count: usize,
+    /// First logical block behind those that it may hold.
+    until: u64,
+}
+
+/// Walks the tree of an inode.
+pub fn walk<V: Visitor>(
+    state: &State<'_>,
+    ino: Ino,
+    raw: &RawInode,
+    buffers: &mut Buffers,
+    visitor: &mut V,
+) -> Result<()> {
+    let seed = state.geometry().csum_seed;
+    let generation = raw.i_generation.get();
+    let root = &raw.i_block;
+    let Some(head) = checked_header(root) else {
+        visitor.problem(MappingProblem::RootHeader, Spot::default());
+        return Ok(());
+    };
+    let depth = head.eh_depth.get();
+    if depth > EXT4_MAX_EXTENT_DEPTH {
+        visitor.problem(
+            MappingProblem::TooDeep,
+            Spot {
+                found: depth.into(),
+                right: EXT4_MAX_EXTENT_DEPTH.into(),
+                ..Spot::default()
+            },
+        );
+    }
+    if depth != 0 && head.eh_entries.get() == 0 {
+        visitor.problem(MappingProblem::NodeEmpty, Spot::default());
+    }
+    let root = Node {
+        bytes: root,
+        block: None,
+        depth,
+        count: head.eh_entries.get().into(),
+        until: LBLK_END,
+    };
+    let mut walk = Walk {
+        state,
+        seed: seed.map(|seed| seed.inode(ino, generation)),
+        buffers,
+        visitor,
+        next: 0,
+    };
+    walk.node(root)
+}
+
+/// The header of a node, if it is one. Some writers leave room for up to two entries at the end.
+fn checked_header(bytes: &[u8]) -> Option<ExtentHeader> {
+    let head = header(bytes)?;
+    let room = max_entries(bytes.len());
+    let max = head.eh_max.get();
+    let fits = head.eh_magic.get() == EXT4_EXT_MAGIC
+        && max <= room
+        && max.saturating_add(2) >= room
+        && head.eh_entries.get() <= max
+        && head.eh_depth.get() <= DEPTH_READ;
+    fits.then_some(head)
+}
+
+/// The first logical block of a node.
+fn first_lblk(bytes: &[u8]) -> Option<Lblk> {
+    entries(bytes, 1).first().map(entry_lblk)
+}
+
+impl<V: Visitor> Walk<'_, '_, V> {
+    fn node(&mut self, node: Node<'_>) -> Result<()> {
+        let body = EXTENT_ENTRY_LEN..EXTENT_ENTRY_LEN * (node.count + 1);
+        let body = node.bytes.get(body).unwrap_or_default();
+        if node.depth == 0 {
+            for extent in <[RawExtent]>::ref_from_bytes(body).unwrap_or_default() {
+                self.extent(node, extent);
+            }
+            return Ok(());
+        }
+        let children = <[ExtentIdx]>::ref_from_bytes(body).unwrap_or_default();
+        let mut buffer = self.buffers.take(self.state.geometry());
+        let ends = children.iter().skip(1).map(|next| u64::from(next.lblk().0));
+        let ends = ends.chain(std::iter::once(node.until));
+        let mut result = Ok(());
+        for (child, end) in children.iter().zip(ends) {
+            // An index out of order says nothing about where this one ends.
+            let until = match end > u64::from(child.lblk().0) {
+                true => end.min(node.until),
+                false => node.until,
+            };
+            result = self.child(node, child, until, &mut buffer);
+            if result.is_err() {
+                break;
+            }
+        }
+        self.buffers.give(buffer);
+        result
+    }
+
+    fn child(
+        &mut self,
+        parent: Node<'_>,
+        child: &ExtentIdx,
+        until: u64,
+        buffer: &mut [u8],
+    ) -> Result<()> {
+        let block = child.leaf();
+        let mut spot = Spot {
+            block: parent.block,
+            lblk: Some(child.lblk()),
+            found: block.0,
+            right: 0,
+        };
+        if !is_inside(self.state.geometry(), block, 1) || self.state.is_metadata(block) {
+            self.visitor.problem(MappingProblem::NodeRange, spot);
+            return Ok(());
+        }
+        self.state.volume.overlay().read_block(block, buffer)?;
+        spot.block = Some(block);
+        let Some(head) = checked_header(buffer) else {
+            self.visitor.problem(MappingProblem::NodeHeader, spot);
+            return Ok(());
+        };
+        let Some(first) = first_lblk(buffer).filter(|_| head.eh_entries.get() != 0) else {
+            self.visitor.problem(MappingProblem::NodeEmpty, spot);
+            return Ok(());
+        };
+        if let Some(seed) = self.seed {
+            self.check_tail(buffer, seed, spot);
+        }
+        let depth = parent.depth - 1;
+        if head.eh_depth.get() != depth {
+            spot.found = head.eh_depth.get().into();
+            spot.right = depth.into();
+            self.visitor.problem(MappingProblem::NodeDepth, spot);
+        }
+        if u64::from(child.lblk().0) < self.next {
+            spot.found = child.lblk().0.into();
+            spot.right = self.next;
+            self.visitor.problem(MappingProblem::IndexOrder, spot);
+        } else if first != child.lblk() {
+            spot.found = first.0.into();
+            spot.right = child.lblk().0.into();
+            self.visitor.problem(MappingProblem::IndexStart, spot);
+        }
+        if !self.visitor.node(block) {
+            return Ok(());
+        }
+        self.node(Node {
+            bytes: buffer,
+            block: Some(block),
+            depth,
+            count: head.eh_entries.get().into(),
+            until,
+        })
+    }
+
+    fn check_tail(&mut self, bytes: &[u8], seed: CsumSeed, spot: Spot) {
+        let block = spot.block.unwrap_or_default();
+        if let Err(Damage::BlockChecksum {
+            stored, computed, ..
+        }) = verify_tail(bytes, block, seed)
+        {
+            let spot = Spot {
+                found: stored.into(),
+                right: computed.into(),
+                ..spot
+            };
+            self.visitor.problem(MappingProblem::NodeChecksum, spot);
+        }
+    }
+
+    /// Shows what can be used of an extent.
+    fn extent(&mut self, node: Node<'_>, raw: &RawExtent) {
+        let extent = raw.get();
+        let first = u64::from(extent.lblk.0);
+        let end = first + u64::from(extent.len);
+        let geometry = self.state.geometry();
+        let is_right = extent.len != 0
+            && first >= self.next
+            && end <= node.until
+            && is_inside(geometry, extent.pblk, extent.len.into())
+            && is_aligned(geometry.cluster_bits, &extent);
+        if is_right {
+            self.next = end;
+            self.visitor.extent(extent);
+        } else {
+            self.damaged_extent(node, extent);
+        }
+    }
+
+    fn damaged_extent(&mut self, node: Node<'_>, extent: Extent) {
+        let first = u64::from(extent.lblk.0);
+        let end = first + u64::from(extent.len);
+        let geometry = self.state.geometry();
+        let mut problem = |problem, found: u64, right: u64| {
+            let spot = Spot {
+                block: node.block,
+                lblk: Some(extent.lblk),
+                found,
+                right,
+            };
+            self.visitor.problem(problem, spot);
+        };
+        if extent.len == 0 {
+            return problem(MappingProblem::ExtentEmpty, 0, 0);
+        }
+        if !is_inside(geometry, extent.pblk, extent.len.into()) {
+            problem(MappingProblem::ExtentRange, extent.len.into(), 0);
+        }
+        if !is_inside(geometry, extent.pblk, 1) {
+            return;
+        }
+        if !is_aligned(geometry.cluster_bits, &extent) {
+            return problem(MappingProblem::ExtentCluster, 0, 0);
+        }
+        if first < self.next {
+            problem(MappingProblem::ExtentOrder, first, self.next);
+        }
+        if end > node.until {
+            problem(MappingProblem::ExtentBounds, end, node.until);
+        }
+        let inside = geometry.blocks_count.saturating_sub(extent.pblk.0);
+        let from = first.max(self.next);
+        let end = end.min(node.until).min(first.saturating_add(inside));
+        if from < end {
+            self.next = end;
+            self.visitor.extent(part(&extent, from, end));
+        }
+    }
+}
+
+/// The part of an extent between two of its logical blocks.
+fn part(extent: &Extent, from: u64, end: u64) -> Extent {
+    let skip = from.saturating_sub(extent.lblk.0.into());
+    let len = end.saturating_sub(from);
+    Extent {
+        lblk: Lblk(u32::try_from(from).unwrap_or(u32::MAX)),
+        len: u16::try_from(len).unwrap_or(extent.len).min(extent.len),
+        pblk: Pblk(extent.pblk.0.saturating_add(skip)),
+        unwritten: extent.unwritten,
+    }
+}
+
+/// Whether an extent's blocks lie at the same place of logical and physical clusters.
+fn is_aligned(cluster_bits: u8, extent: &Extent) -> bool {
+    let mask = (1_u64 << cluster_bits) - 1;
+    (u64::from(extent.lblk.0) ^ extent.pblk.0) & mask == 0
+}

@@ -1,0 +1,56 @@
+//! What a run of the examination is asked to do.
+
+use std::num::NonZeroUsize;
+
+/// What becomes of blocks that more than one owner claims.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SharedBlocks {
+    /// Each owner gets its own copy.
+    #[default]
+    Clone,
+    /// The inode that was changed first keeps them; the others read zeroes there.
+    KeepOldest,
+    /// All of them read zeroes there.
+    Zero,
+}
+
+/// What a run is asked to do.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Threads that examine at the same time.
+    pub threads: NonZeroUsize,
+    /// Most bytes of memory for tables and changes; what does not fit goes to a temporary file
+    /// or is refused before anything is read.
+    pub memory: u64,
+    /// Most findings that are kept and shown; the rest is counted.
+    pub findings_max: usize,
+    /// Use the superblock in this block instead of the primary one.
+    pub superblock: Option<u64>,
+    /// Bytes of a block, where a superblock in another block must be found by it.
+    pub block_size: Option<u32>,
+    /// Replay the journal first. Without it, a file system whose journal must be replayed is
+    /// refused.
+    pub replay: bool,
+    /// What becomes of blocks that more than one owner claims.
+    pub shared_blocks: SharedBlocks,
+    /// Build the index of all directories anew (`-D`).
+    pub rebuild_directories: bool,
+    /// The time of the repair, in seconds since 1970, for `s_lastcheck` and deleted inodes.
+    pub now: u32,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            threads: std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
+            memory: 1 << 30,
+            findings_max: 10_000,
+            superblock: None,
+            block_size: None,
+            replay: true,
+            shared_blocks: SharedBlocks::Clone,
+            rebuild_directories: false,
+            now: 0,
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Inodes that were deleted or cut while a process had them open: the list that begins in the
+//! superblock, and the orphan file.
+//!
+//! ```text
+//! s_last_orphan ─▶ inode ─ i_dtime ─▶ inode ─ i_dtime ─▶ … ─▶ 0
+//! orphan file: blocks of slots, each the number of an inode or 0
+//! ```
+//! An orphan without links is deleted: `i_dtime` becomes a time, and nothing else changes, so that
+//! the pass over inodes does not count what it holds. One with links was to be cut at its size:
+//! what its map holds past that is taken away, by `cut`. Neither is damage; an entry
+//! that cannot be an orphan is, and ends the list.
+
+mod cut;
+mod file;
+
+use std::collections::HashSet;
+
+use uext4_ondisk::Ino;
+use uext4_ondisk::inode::{FileType, RawInode};
+
+use crate::error::Result;
+use crate::finding::{Finding, Place};
+use crate::options::Options;
+use crate::problem::JournalProblem;
+use crate::report::{Cause, Findings};
+use crate::volume::Volume;
+
+/// Handles both kinds of lists.
+///
+/// # Errors
+/// Of the device and of the overlay.
+pub fn run(volume: &Volume, options: &Options, findings: &Findings<'_>) -> Result<()> {
+    list(volume, options, findings)?;
+    file::run(volume, options, findings)
+}
+
+/// Walks the list. Each inode is visited once at most, so the walk ends.
+fn list(volume: &Volume, options: &Options, findings: &Findings<'_>) -> Result<()> {
+    let first = volume.superblock().s_last_orphan.get();
+    if first == 0 {
+        return Ok(());
+    }
+    let mut visited = HashSet::new();
+    let mut at = Ino(first);
+    let mut before = None;
+    let mut cause = None;
+    while at.0 != 0 {
+        let orphan = read(volume, at)?.filter(|_| visited.insert(at));
+        let Some(orphan) = orphan else {
+            let finding = match before {
+                None => Finding::new(JournalProblem::OrphanHead, Place::whole()),
+                Some(ino) => Finding::new(JournalProblem::OrphanNext, Place::inode(ino)),
+            };
+            cause = Some(findings.report(finding.found(at.0)));
+            break;
+        };
+        cause = Some(release(volume, at, &orphan, options, findings)?);
+        before = Some(at);
+        at = Ino(orphan.i_dtime.get());
+    }
+    match cause {
+        Some(cause) => volume.update_superblock(cause, |superblock| {
+            superblock.s_last_orphan = 0.into();
+        }),
+        None => Ok(()),
+    }
+}
+
+/// An inode that can be an orphan: one for files, of a known type.
+fn read(volume: &Volume, ino: Ino) -> Result<Option<RawInode>> {
+    if ino.0 < volume.geometry().first_ino {
+        return Ok(None);
+    }
+    let bytes = volume.read_inode(ino)?;
+    let inode = bytes.and_then(|bytes| RawInode::parse(&bytes, ino).ok());
+    Ok(inode.filter(|inode| FileType::from_mode(inode.i_mode.get()).is_some()))
+}
+
+/// Deletes an orphan, or takes it from the list if it has links.
+fn release(
+    volume: &Volume,
+    ino: Ino,
+    orphan: &RawInode,
+    options: &Options,
+    findings: &Findings<'_>,
+) -> Result<Cause> {
+    let cause = findings.report(Finding::new(JournalProblem::Orphan, Place::inode(ino)));
+    let links = orphan.i_links_count.get();
+    volume.update_raw_inode(ino, cause, |inode| {
+        inode.i_dtime = match links {
+            // Any time but zero: the mark of a deleted inode. A small one could be taken for the
+            // number of an inode.
+            0 => options.now.max(FIRST_TIME),
+            _ => 0,
+        }
+        .into();
+    })?;
+    if links != 0 {
+        cut::cut(volume, ino, orphan, cause)?;
+    }
+    Ok(cause)
+}
+
+/// A time that no inode number in `i_dtime` can be taken for, unless there are so many inodes.
+const FIRST_TIME: u32 = 1_500_000_000;

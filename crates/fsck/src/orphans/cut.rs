@@ -1,0 +1,219 @@
+//! Files that were to be cut at their size when the system went down: what their maps hold past it
+//! is taken away in place. Nothing is freed here: the pass over inodes counts what maps hold.
+//!
+//! A map with damage is cut as far as it can be read; the pass over inodes judges the rest.
+
+use uext4_ondisk::extent::{
+    EXT4_MAX_EXTENT_DEPTH, Extent, ExtentNode, entries, header, index_entry, leaf_entry,
+    put_entries, update_tail,
+};
+use uext4_ondisk::indirect::{LEVELS, Reach, number_at, put_numbers};
+use uext4_ondisk::inode::{FileType, InodeFlags, NDIR_BLOCKS, RawInode};
+use uext4_ondisk::num::{hi32, index, lo16, lo32};
+use uext4_ondisk::{Ino, Lblk, Pblk};
+use zerocopy::IntoBytes;
+
+use crate::error::Result;
+use crate::report::Cause;
+use crate::volume::Volume;
+
+/// Most nodes that are changed for one file.
+const NODES_MAX: u32 = 1 << 16;
+
+/// Takes away what a regular file, a directory or a symbolic link maps past its size.
+pub(super) fn cut(volume: &Volume, ino: Ino, inode: &RawInode, cause: Cause) -> Result<()> {
+    let flags = InodeFlags::from_bits_retain(inode.i_flags.get());
+    let kind = FileType::from_mode(inode.i_mode.get());
+    if kind != Some(FileType::Regular) || flags.contains(InodeFlags::INLINE_DATA) {
+        return Ok(());
+    }
+    let size = u64::from(inode.i_size_high.get()) << 32 | u64::from(inode.i_size_lo.get());
+    let block_size = volume.geometry().block_size;
+    // Of a cluster that is partly in the file all stays.
+    let clusters = 1u64 << volume.geometry().cluster_bits;
+    let end = block_size.blocks_for(size).next_multiple_of(clusters);
+    let seed = volume.geometry().csum_seed;
+    let mut cutter = Cutter {
+        volume,
+        cause,
+        end,
+        seed: seed.map(|seed| seed.inode(ino, inode.i_generation.get())),
+        budget: NODES_MAX,
+        freed: 0,
+    };
+    let mut i_block = inode.i_block;
+    if flags.contains(InodeFlags::EXTENTS) {
+        cutter.node(&mut i_block, None, None)?;
+    } else {
+        cutter.numbers(&mut i_block)?;
+    }
+    let freed = cutter.freed;
+    if freed == 0 {
+        return Ok(());
+    }
+    let huge = flags.contains(InodeFlags::HUGE_FILE);
+    let unit = if huge { 0 } else { block_size.log2() - 9 };
+    volume.update_raw_inode(ino, cause, |inode| {
+        let sectors =
+            u64::from(inode.i_blocks_high.get()) << 32 | u64::from(inode.i_blocks_lo.get());
+        let left = sectors.saturating_sub(freed << unit);
+        inode.i_blocks_lo = lo32(left).into();
+        inode.i_blocks_high = lo16(hi32(left)).into();
+        inode.i_block = i_block;
+    })
+}
+
+struct Cutter<'a> {
+    volume: &'a Volume,
+    cause: Cause,
+    /// First logical block that goes.
+    end: u64,
+    seed: Option<uext4_ondisk::checksum::CsumSeed>,
+    budget: u32,
+    /// Blocks taken away, nodes included.
+    freed: u64,
+}
+
+impl Cutter<'_> {
+    fn read(&mut self, block: Pblk) -> Result<Option<Vec<u8>>> {
+        let Some(left) = self.budget.checked_sub(1) else {
+            return Ok(None);
+        };
+        self.budget = left;
+        if !self.volume.geometry().contains(block, 1) {
+            return Ok(None);
+        }
+        let mut bytes = vec![0; self.volume.geometry().block_size.len()];
+        self.volume.overlay().read_block(block, &mut bytes)?;
+        Ok(Some(bytes))
+    }
+
+    /// Cuts an extent node and what is below. Returns whether anything is left of it.
+    fn node(&mut self, node: &mut [u8], at: Option<Pblk>, depth: Option<u16>) -> Result<bool> {
+        let Ok(parsed) = ExtentNode::parse(node, at, depth) else {
+            return Ok(true);
+        };
+        let mut kept = Vec::new();
+        let depth = match parsed {
+            ExtentNode::Leaf(extents) => {
+                for extent in extents {
+                    let extent = extent.get();
+                    kept.extend(self.keep(extent).map(leaf_entry));
+                }
+                0
+            }
+            ExtentNode::Index { depth, entries } if depth <= EXT4_MAX_EXTENT_DEPTH => {
+                for entry in entries {
+                    let (lblk, leaf): (Lblk, Pblk) = (entry.lblk(), entry.leaf());
+                    let left = match self.read(leaf)? {
+                        None => true,
+                        Some(mut child) => {
+                            let left = self.node(&mut child, Some(leaf), depth.checked_sub(1))?;
+                            self.put(leaf, left, &child)?;
+                            left
+                        }
+                    };
+                    if left {
+                        kept.push(index_entry(lblk, leaf));
+                    } else {
+                        self.freed = self.freed.saturating_add(1);
+                    }
+                }
+                depth
+            }
+            ExtentNode::Index { .. } => return Ok(true),
+        };
+        let Some(old) = header(node) else {
+            return Ok(true);
+        };
+        let count = usize::from(old.eh_entries.get());
+        if entries(node, count).as_bytes() != kept.as_bytes() {
+            // An empty root is a leaf.
+            let depth = if kept.is_empty() { 0 } else { depth };
+            put_entries(node, old.eh_max.get(), depth, &kept);
+        }
+        Ok(!kept.is_empty())
+    }
+
+    /// What is left of an extent.
+    fn keep(&mut self, extent: Extent) -> Option<Extent> {
+        let start = u64::from(extent.lblk.0);
+        let left = self.end.saturating_sub(start).min(extent.len.into());
+        let gone = u64::from(extent.len).saturating_sub(left);
+        self.freed = self.freed.saturating_add(gone);
+        let len = u16::try_from(left).ok().filter(|&len| len != 0)?;
+        Some(Extent { len, ..extent })
+    }
+
+    fn put(&mut self, block: Pblk, left: bool, node: &[u8]) -> Result<()> {
+        let seed = self.seed;
+        if !left {
+            return Ok(());
+        }
+        self.volume.overlay().update(block, self.cause, |bytes| {
+            if bytes != node {
+                bytes.copy_from_slice(node);
+                if let Some(seed) = seed {
+                    update_tail(bytes, seed);
+                }
+            }
+        })
+    }
+
+    fn numbers(&mut self, i_block: &mut [u8]) -> Result<()> {
+        for at in 0..NDIR_BLOCKS {
+            if at as u64 >= self.end && number_at(i_block, at) != 0 {
+                put_numbers(i_block, at, [0]);
+                self.freed = self.freed.saturating_add(1);
+            }
+        }
+        let reach = Reach::new(self.volume.geometry().block_size);
+        for level in 1..=LEVELS {
+            let slot = NDIR_BLOCKS + level - 1;
+            let table = number_at(i_block, slot);
+            if table != 0 && !self.table(Pblk(table.into()), level, reach.first(level))? {
+                put_numbers(i_block, slot, [0]);
+            }
+        }
+        Ok(())
+    }
+
+    /// Cuts a table whose first data block is `first`. Returns whether anything is left of it.
+    fn table(&mut self, block: Pblk, level: usize, first: u64) -> Result<bool> {
+        let reach = Reach::new(self.volume.geometry().block_size);
+        let whole = first.saturating_add(reach.size(level));
+        if whole <= self.end {
+            return Ok(true);
+        }
+        let Some(mut bytes) = self.read(block)? else {
+            return Ok(true);
+        };
+        let count = index(self.volume.geometry().block_size.bytes() / 4);
+        let mut left = false;
+        for at in 0..count {
+            let number = number_at(&bytes, at);
+            let start = first.saturating_add(reach.below(level).saturating_mul(at as u64));
+            if number == 0 {
+                continue;
+            }
+            let keep = match level {
+                1 => start < self.end,
+                _ => self.table(Pblk(number.into()), level - 1, start)?,
+            };
+            if !keep {
+                put_numbers(&mut bytes, at, [0]);
+                // A table has been counted by itself.
+                self.freed = self.freed.saturating_add(u64::from(level == 1));
+            }
+            left |= keep;
+        }
+        match left {
+            true => {
+                let changed = |old: &mut [u8]| old.copy_from_slice(&bytes);
+                self.volume.overlay().update(block, self.cause, changed)?;
+            }
+            false => self.freed = self.freed.saturating_add(1),
+        }
+        Ok(left)
+    }
+}

@@ -1,0 +1,63 @@
+//! What can be wrong with the journal and with the lists of orphans.
+
+super::problems! {
+    /// A problem of the journal or of the orphans.
+    JournalProblem:
+    Replay = "journal-replay", Note, Nothing, ["PR_0_JOURNAL_RUN_DEFAULT"],
+        "the journal holds {found} blocks that are not in their places yet",
+        "write them there, and mark the journal as empty";
+    RecoverMissing = "journal-recover-missing", Damage, Nothing,
+        ["PR_0_JOURNAL_RECOVER_SET", "PR_0_JOURNAL_RUN", "PR_0_JOURNAL_RECOVERY_CLEAR"],
+        "the journal is not empty, but needs_recovery is not set", "replay the journal";
+    RecoverOfNothing = "journal-recover-of-nothing", Note, Nothing, [],
+        "needs_recovery is set, and the journal is empty", "clear needs_recovery";
+    RecoverWithoutJournal = "journal-recover-without-journal", Note, Nothing,
+        ["PR_0_JOURNAL_RECOVER_SET"],
+        "needs_recovery is set without a journal", "clear needs_recovery";
+    Errno = "journal-errno", Note, Nothing, [],
+        "the journal says that the file system stopped with error {found}", "clear the mark";
+    Inode = "journal-inode", Damage, Data,
+        ["PR_0_JOURNAL_BAD_INODE"],
+        "the journal's inode cannot be one", "clear it";
+    Missing = "journal-missing", Damage, Nothing, ["PR_6_RECREATE_JOURNAL"],
+        "has_journal is set, and there is no journal", "make one in free space";
+    NoRoom = "journal-no-room", Damage, Nothing, ["PR_6_RECREATE_JOURNAL"],
+        "has_journal is set, and there is neither a journal nor room for one",
+        "clear has_journal";
+    InodeBackup = "journal-inode-from-backup", Damage, Nothing, ["PR_0_JOURNAL_BAD_INODE"],
+        "the journal's inode is damaged; the superblock holds a copy of its block map",
+        "restore the inode from the copy";
+    InodeNumber = "journal-inode-number", Damage, Nothing, ["PR_0_JOURNAL_BAD_INODE"],
+        "s_journal_inum is {found}, the journal is in inode {right}", "store the right number";
+    Damaged = "journal-damaged", Damage, Data,
+        ["PR_0_JOURNAL_BAD_SUPER", "PR_0_JOURNAL_RESET_JOURNAL", "PR_0_JOURNAL_UNSUPP_SUPER",
+         "PR_0_JOURNAL_UNSUPP_VERSION"],
+        "the journal's superblock is not what it must be", "make an empty journal";
+    Torn = "journal-torn", Damage, Data, ["PR_0_JNL_TXN_CORRUPT"],
+        "a transaction in the journal is damaged", "leave the journal out, and empty it";
+    VersionOneFields = "journal-v1-fields", Damage, Nothing, ["PR_0_CLEAR_V2_JOURNAL"],
+        "fields of the second version are set in a journal of the first", "clear them";
+    WithoutFeature = "journal-without-feature", Note, Nothing, ["PR_0_JOURNAL_HAS_JOURNAL"],
+        "has_journal is not set, but inode {found} holds a journal", "clear its number";
+    NotBackedUp = "journal-not-backed-up", Note, Nothing, ["PR_0_BACKUP_JNL"],
+        "the superblock has no copy of the journal's block map", "make one";
+    Orphan = "orphan", Note, Nothing, ["PR_0_ORPHAN_CLEAR_INODE"],
+        "the inode was deleted or cut while it was open", "delete it or what was cut of it";
+    OrphanHead = "orphan-list-head", Damage, Nothing, ["PR_0_ORPHAN_ILLEGAL_HEAD_INODE"],
+        "s_last_orphan is {found}, which cannot be an orphan", "clear it";
+    OrphanNext = "orphan-list-next", Damage, Nothing,
+        ["PR_0_ORPHAN_ILLEGAL_INODE", "PR_1_ORPHAN_LIST_REFUGEES"],
+        "the next orphan would be inode {found}, which cannot be one", "cut the list";
+    OrphanFileInode = "orphan-file-inode", Damage, Nothing,
+        ["PR_0_ORPHAN_FILE_WRONG_SIZE", "PR_0_ORPHAN_FILE_HOLE", "PR_1_ORPHAN_FILE_BAD_MODE",
+         "PR_6_ORPHAN_FILE_CORRUPTED"],
+        "the orphan file is not one", "clear the feature orphan_file and the inode";
+    OrphanFileBlock = "orphan-file-block", Damage, Nothing,
+        ["PR_0_ORPHAN_FILE_BAD_MAGIC", "PR_0_ORPHAN_FILE_BAD_CHECKSUM"],
+        "a block of the orphan file is damaged", "empty it";
+    OrphanFileWithoutJournal = "orphan-file-without-journal", Damage, Nothing,
+        ["PR_6_ORPHAN_FILE_WITHOUT_JOURNAL"],
+        "the feature orphan_file is set without a journal", "clear it and the file";
+    OrphanFilePresent = "orphan-file-present", Note, Nothing, [],
+        "orphan_present is set, and the orphan file is empty", "clear orphan_present";
+}

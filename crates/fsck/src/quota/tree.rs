@@ -1,0 +1,151 @@
+//! The tree of a quota file, read as far as it leads anywhere.
+
+use std::collections::BTreeMap;
+
+use rustc_hash::FxHashSet;
+use uext4_ondisk::pack::quota::QuotaGrace;
+use uext4_ondisk::quota::{
+    QUOTA_BLOCK_LEN, QUOTA_ENTRIES_PER_LEAF, QUOTA_TREE_DEPTH, QUOTA_TREE_ROOT, QUOTA_VERSION_R1,
+    QuotaHeader, QuotaKind, QuotaLeafHeader, RawQuotaEntry,
+};
+use zerocopy::FromBytes;
+use zerocopy::little_endian::U32;
+
+use super::Contents;
+use super::file::QuotaFile;
+use crate::error::Result;
+use crate::finding::{Finding, Place};
+use crate::problem::QuotaProblem;
+use crate::state::State;
+
+/// An entry that the tree leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Led {
+    leaf: u32,
+    id: u32,
+}
+
+/// Reads all entries that the tree leads to, and reports what leads nowhere.
+pub fn read(state: &State<'_>, kind: QuotaKind, file: &QuotaFile<'_>) -> Result<Contents> {
+    let mut contents = Contents::default();
+    let place = || Place::inode(file.ino);
+    let mut block = [0; QUOTA_BLOCK_LEN];
+    file.read(0, &mut block)?;
+    let report = |finding: Finding, contents: &mut Contents| {
+        let cause = state.report(finding);
+        contents.cause.get_or_insert(cause);
+    };
+    let mut blocks = file.blocks;
+    if let Ok((header, _)) = QuotaHeader::read_from_prefix(&block) {
+        let magic = [header.dqh_magic.get(), header.dqh_version.get()];
+        let right = [kind.magic(), QUOTA_VERSION_R1];
+        if let Some((&found, right)) = magic.iter().zip(right).find(|&(&f, r)| f != r) {
+            let finding = Finding::new(QuotaProblem::Header, place().name(b"dqh_magic"));
+            report(finding.found(found).right(right), &mut contents);
+        } else {
+            contents.grace = QuotaGrace {
+                blocks: header.dqi_bgrace.get(),
+                inodes: header.dqi_igrace.get(),
+            };
+            let stored = header.dqi_blocks.get();
+            if stored > blocks {
+                let finding = Finding::new(QuotaProblem::Header, place().name(b"dqi_blocks"));
+                report(finding.found(stored).right(blocks), &mut contents);
+            }
+            blocks = blocks.min(stored);
+        }
+    }
+    let mut walk = Walk {
+        file,
+        blocks,
+        visited: FxHashSet::default(),
+        led: Vec::new(),
+        nowhere: 0,
+    };
+    walk.tree(QUOTA_TREE_ROOT, 0, 0)?;
+    let Walk {
+        mut led,
+        mut nowhere,
+        ..
+    } = walk;
+    nowhere += leaves(file, &mut led, &mut contents.entries)?;
+    if nowhere > 0 {
+        let finding = Finding::new(QuotaProblem::Tree, place()).found(nowhere);
+        report(finding, &mut contents);
+    }
+    Ok(contents)
+}
+
+struct Walk<'a, 'f> {
+    file: &'a QuotaFile<'f>,
+    /// Blocks that may be referred to.
+    blocks: u32,
+    /// Blocks of the tree seen: each has one parent, so the walk ends.
+    visited: FxHashSet<u32>,
+    led: Vec<Led>,
+    nowhere: u64,
+}
+
+impl Walk<'_, '_> {
+    /// Walks a block of the tree: `level` of it and the bytes of ids above are given.
+    fn tree(&mut self, block: u32, level: u32, above: u32) -> Result<()> {
+        let mut bytes = [0; QUOTA_BLOCK_LEN];
+        self.file.read(block, &mut bytes)?;
+        let numbers = bytes.chunks_exact(4).map(|number| {
+            let number = number.first_chunk().copied().unwrap_or_default();
+            U32::from_bytes(number).get()
+        });
+        for (slot, number) in (0..).zip(numbers) {
+            let id = above << 8 | slot;
+            if number == 0 {
+                continue;
+            }
+            if number <= QUOTA_TREE_ROOT || number >= self.blocks {
+                self.nowhere += 1;
+            } else if level + 1 == QUOTA_TREE_DEPTH {
+                self.led.push(Led { leaf: number, id });
+            } else if self.visited.insert(number) {
+                self.tree(number, level + 1, id)?;
+            } else {
+                self.nowhere += 1;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads the entries that the tree leads to, each leaf once. Returns how many are not there.
+fn leaves(
+    file: &QuotaFile<'_>,
+    led: &mut [Led],
+    entries: &mut BTreeMap<u32, RawQuotaEntry>,
+) -> Result<u64> {
+    led.sort_unstable();
+    let mut nowhere = 0;
+    let mut bytes = [0; QUOTA_BLOCK_LEN];
+    for of_leaf in led.chunk_by(|a, b| a.leaf == b.leaf) {
+        let Some(leaf) = of_leaf.first().map(|led| led.leaf) else {
+            continue;
+        };
+        file.read(leaf, &mut bytes)?;
+        let slots = bytes
+            .get(size_of::<QuotaLeafHeader>()..)
+            .unwrap_or_default();
+        let slots = <[RawQuotaEntry]>::ref_from_prefix_with_elems(slots, QUOTA_ENTRIES_PER_LEAF);
+        let slots = slots.map_or(&[][..], |(slots, _)| slots);
+        for led in of_leaf {
+            let is_it = |slot: &&RawQuotaEntry| slot.dqb_id.get() == led.id && is_taken(slot);
+            match slots.iter().find(is_it) {
+                Some(entry) => {
+                    entries.insert(led.id, *entry);
+                }
+                None => nowhere += 1,
+            }
+        }
+    }
+    Ok(nowhere)
+}
+
+fn is_taken(entry: &RawQuotaEntry) -> bool {
+    *entry != RawQuotaEntry::read_from_bytes(&[0; size_of::<RawQuotaEntry>()]).unwrap_or(*entry)
+}

@@ -1,0 +1,164 @@
+//! Where findings go.
+//!
+//! Threads report in any order; at the end of each pass the findings are sorted by place and only
+//! then shown, so that one image gives one list, whatever the number of threads.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::finding::Finding;
+use crate::problem::Severity;
+
+/// The number of a finding: the cause of a change. Numbers are given in any order while a pass
+/// runs; see [`Findings::finish_pass`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Cause(pub u32);
+
+/// Finds a pass by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Pass {
+    /// Superblock, descriptors, journal.
+    Super,
+    /// Inodes and the blocks that they own.
+    Inodes,
+    /// Blocks that have more than one owner.
+    Shared,
+    /// The entries of directories.
+    Directories,
+    /// Whether each directory hangs from the root.
+    Connected,
+    /// Link counts and references.
+    Links,
+    /// Bitmaps, counts and quotas.
+    Bitmaps,
+}
+
+impl Pass {
+    /// For a progress line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Super => "superblock and journal",
+            Self::Inodes => "inodes",
+            Self::Shared => "shared blocks",
+            Self::Directories => "directories",
+            Self::Connected => "connections",
+            Self::Links => "link counts",
+            Self::Bitmaps => "bitmaps",
+        }
+    }
+}
+
+/// How far a pass has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// The pass.
+    pub pass: Pass,
+    /// Units done: groups or directories.
+    pub done: u64,
+    /// Units of the whole pass.
+    pub total: u64,
+}
+
+/// Who follows an examination. All calls come from one thread at a time.
+pub trait Observer: Sync {
+    /// A finding, after its pass, in order.
+    fn finding(&self, finding: &Finding);
+    /// How far it has come. From any thread, a few hundred times for each pass.
+    fn progress(&self, _progress: Progress) {}
+    /// Whether to stop.
+    fn is_cancelled(&self) -> bool {
+        false
+    }
+}
+
+/// Collects the findings of a run.
+pub struct Findings<'a> {
+    observer: &'a dyn Observer,
+    /// Most findings that are kept and shown; the rest is counted.
+    max: usize,
+    next: AtomicU32,
+    count: AtomicU64,
+    notes: AtomicU64,
+    not_safe: AtomicBool,
+    open: Mutex<Vec<(Cause, Finding)>>,
+    kept: Mutex<Vec<(Cause, Finding)>>,
+}
+
+impl<'a> Findings<'a> {
+    /// None so far; at most `max` are kept.
+    pub fn new(observer: &'a dyn Observer, max: usize) -> Self {
+        Self {
+            observer,
+            max,
+            next: AtomicU32::new(0),
+            count: AtomicU64::new(0),
+            notes: AtomicU64::new(0),
+            not_safe: AtomicBool::new(false),
+            open: Mutex::default(),
+            kept: Mutex::default(),
+        }
+    }
+
+    /// Takes a finding and returns what the changes of its remedy name as their cause.
+    pub fn report(&self, finding: Finding) -> Cause {
+        match finding.problem.info().severity {
+            Severity::Note => self.notes.fetch_add(1, Ordering::Relaxed),
+            _ => self.count.fetch_add(1, Ordering::Relaxed),
+        };
+        if finding.problem.info().severity == Severity::Damage {
+            self.not_safe.store(true, Ordering::Relaxed);
+        }
+        let cause = Cause(self.next.fetch_add(1, Ordering::Relaxed));
+        let mut open = self.open.lock();
+        if open.len() < self.max {
+            open.push((cause, finding));
+        }
+        cause
+    }
+
+    /// Shows the findings of the pass that has ended, in order.
+    pub fn finish_pass(&self) {
+        let mut open = std::mem::take(&mut *self.open.lock());
+        open.sort_unstable_by(|(_, a), (_, b)| a.cmp(b));
+        let mut kept = self.kept.lock();
+        open.truncate(self.max.saturating_sub(kept.len()));
+        for (_, finding) in &open {
+            self.observer.finding(finding);
+        }
+        kept.append(&mut open);
+    }
+
+    /// Shows how far a pass has come.
+    ///
+    /// # Errors
+    /// [`crate::Error::Cancelled`] if it is to stop.
+    pub fn progress(&self, progress: Progress) -> crate::Result<()> {
+        self.observer.progress(progress);
+        if self.observer.is_cancelled() {
+            return Err(crate::Error::Cancelled);
+        }
+        Ok(())
+    }
+
+    /// How many notes were reported, kept or not.
+    pub fn notes(&self) -> u64 {
+        self.notes.load(Ordering::Relaxed)
+    }
+
+    /// How many were reported that are more than a note, kept or not.
+    pub fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Whether a human should read the plan.
+    pub fn has_damage(&self) -> bool {
+        self.not_safe.load(Ordering::Relaxed)
+    }
+
+    /// The findings that were kept, in order, with their causes.
+    pub fn into_kept(self) -> Vec<(Cause, Finding)> {
+        self.finish_pass();
+        self.kept.into_inner()
+    }
+}

@@ -1,0 +1,192 @@
+//! The resize inode: it owns the blocks reserved behind every copy of the descriptors.
+//!
+//! ```text
+//! inode 7 ─▶ double indirect block ─▶ reserved primary block i ─▶ the same block of each backup
+//! ```
+//! All of it follows from the shape of the file system but the number of the double indirect
+//! block. If that cannot be, the inode is cleared, and [`recreate`] makes a new one when all
+//! owners of blocks are known.
+
+use uext4_ondisk::features::Compat;
+use uext4_ondisk::indirect::{Reach, number_at, put_numbers};
+use uext4_ondisk::inode::{FileType, I_BLOCK_LEN, InodeFlags, NDIR_BLOCKS, RawInode, S_IFREG};
+use uext4_ondisk::num::{hi32, index, lo16, lo32};
+use uext4_ondisk::{Geometry, Ino, Pblk};
+
+use crate::error::{Error, Result};
+use crate::finding::{Finding, Place};
+use crate::inode_map::Kind;
+use crate::problem::SuperblockProblem;
+use crate::report::{Cause, Findings};
+use crate::state::State;
+use crate::volume::{Volume, is_clear};
+
+/// Where the double indirect block's number is in `i_block`.
+const DOUBLE: usize = NDIR_BLOCKS + 1;
+
+/// Checks the inode, and mends it in the overlay as far as it needs no new block.
+///
+/// # Errors
+/// Of the device and of the overlay.
+pub fn run(volume: &Volume, findings: &Findings<'_>) -> Result<()> {
+    let place = || Place::inode(Ino::RESIZE);
+    let bytes = volume.read_inode(Ino::RESIZE)?.unwrap_or_default();
+    let inode = RawInode::parse(&bytes, Ino::RESIZE).ok();
+    let has = volume.superblock().features().compat;
+    if !has.contains(Compat::RESIZE_INODE) {
+        let in_use = inode.is_none_or(|inode| inode.i_block != [0; I_BLOCK_LEN]);
+        if !in_use || bytes.is_empty() {
+            return Ok(());
+        }
+        let cause = findings.report(Finding::new(SuperblockProblem::ResizeInodeInUse, place()));
+        return volume.update_inode(Ino::RESIZE, cause, |bytes| bytes.fill(0));
+    }
+    let geometry = volume.geometry();
+    let double = inode.map(|inode| number_at(&inode.i_block, DOUBLE));
+    let double = double.map_or(Pblk(0), |double| Pblk(double.into()));
+    let is_clear = is_clear(&bytes);
+    if geometry.reserved_gdt_blocks == 0 && double.0 == 0 || is_clear {
+        return Ok(());
+    }
+    if !can_be_double(geometry, double) {
+        let cause = findings.report(Finding::new(SuperblockProblem::ResizeInode, place()));
+        return volume.update_inode(Ino::RESIZE, cause, |bytes| bytes.fill(0));
+    }
+    let is_file = inode.is_some_and(|inode| {
+        let kind = FileType::from_mode(inode.i_mode.get());
+        let flags = InodeFlags::from_bits_retain(inode.i_flags.get());
+        let extents = flags.intersects(InodeFlags::EXTENTS | InodeFlags::INLINE_DATA);
+        kind == Some(FileType::Regular) && inode.i_links_count.get() != 0 && !extents
+    });
+    if is_file && maps_reserved(volume, double)? {
+        return Ok(());
+    }
+    let cause = findings.report(Finding::new(SuperblockProblem::ResizeInode, place()));
+    write(volume, double, 0, cause)
+}
+
+/// Makes the inode anew if it is clear and the file system is to have one. Call it once, after the
+/// pass over inodes. Where there is no room, the feature is cleared; the reserved blocks stay
+/// reserved until the next round.
+///
+/// # Errors
+/// Of the device and of the overlay.
+pub fn recreate(state: &State<'_>) -> Result<()> {
+    let volume = &state.volume;
+    let has = volume.superblock().features().compat;
+    let bytes = volume.read_inode(Ino::RESIZE)?.unwrap_or_default();
+    let is_clear = is_clear(&bytes);
+    if !has.contains(Compat::RESIZE_INODE) || !is_clear {
+        return Ok(());
+    }
+    let finding = Finding::new(SuperblockProblem::ResizeInode, Place::inode(Ino::RESIZE));
+    let cause = state.report(finding);
+    let block = state.allocate(
+        state.geometry().group_start(uext4_ondisk::GroupNr(0)),
+        1,
+        "inode 7",
+    );
+    match block {
+        Ok(block) if block.0 <= u32::MAX.into() => {
+            write(volume, block, state.options.now, cause)?;
+            state.inodes.set(Ino::RESIZE, Kind::Reserved, false, 1);
+            Ok(())
+        }
+        Ok(_) | Err(Error::NoSpace { .. }) => volume.update_superblock(cause, |superblock| {
+            let mut features = superblock.features();
+            features.compat.remove(Compat::RESIZE_INODE);
+            superblock.set_features(features);
+        }),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether a block can be the double indirect one: no copy of superblock and descriptors has it.
+fn can_be_double(geometry: &Geometry, block: Pblk) -> bool {
+    let group = geometry.group_of(block);
+    let in_head = group.is_some_and(|(group, at)| at < geometry.group_base_blocks(group));
+    geometry.contains(block, 1) && group.is_some() && !in_head
+}
+
+/// The reserved primary blocks with their slots in the double indirect block.
+fn reserved(geometry: &Geometry) -> impl Iterator<Item = (usize, Pblk)> {
+    let per_block = geometry.block_size.bytes() / 4;
+    let first = geometry.superblock_block().0.saturating_add(1);
+    let old = geometry.gdt_blocks();
+    let count = u32::from(geometry.reserved_gdt_blocks);
+    (old..old.saturating_add(count)).map(move |at| {
+        let block = first.saturating_add(at.into());
+        (index(at % per_block), Pblk(block))
+    })
+}
+
+/// The numbers in a reserved primary block: the same block of each backup.
+fn copies(geometry: &Geometry, block: Pblk) -> impl Iterator<Item = u32> + '_ {
+    let per_group = u64::from(geometry.blocks_per_group.get());
+    let room = index(geometry.block_size.bytes() / 4);
+    let groups = geometry.backup_groups().take(room);
+    groups.map(move |group| {
+        let distance = u64::from(group.0).saturating_mul(per_group);
+        lo32(block.0.saturating_add(distance))
+    })
+}
+
+fn maps_reserved(volume: &Volume, double: Pblk) -> Result<bool> {
+    let geometry = volume.geometry();
+    let mut slots = vec![0; geometry.block_size.len()];
+    let mut table = vec![0; geometry.block_size.len()];
+    volume.overlay().read_block(double, &mut slots)?;
+    for (slot, block) in reserved(geometry) {
+        if u64::from(number_at(&slots, slot)) != block.0 {
+            return Ok(false);
+        }
+        volume.overlay().read_block(block, &mut table)?;
+        let mut copies = (0..).zip(copies(geometry, block));
+        if copies.any(|(at, copy)| number_at(&table, at) != copy) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn write(volume: &Volume, double: Pblk, now: u32, cause: Cause) -> Result<()> {
+    let geometry = volume.geometry();
+    let overlay = volume.overlay();
+    overlay.update(double, cause, |bytes| {
+        bytes.fill(0);
+        for (slot, block) in reserved(geometry) {
+            put_numbers(bytes, slot, [lo32(block.0)]);
+        }
+    })?;
+    let mut tables = 0u64;
+    for (_, block) in reserved(geometry) {
+        overlay.update(block, cause, |bytes| {
+            bytes.fill(0);
+            put_numbers(bytes, 0, copies(geometry, block));
+        })?;
+        tables = tables.saturating_add(1);
+    }
+    let backups = geometry.backup_groups().count() as u64;
+    let blocks = tables
+        .saturating_mul(backups.saturating_add(1))
+        .saturating_add(1);
+    let sectors = blocks << (geometry.block_size.log2() - 9) << geometry.cluster_bits;
+    let size = Reach::new(geometry.block_size).first(3) << geometry.block_size.log2();
+    volume.update_inode(Ino::RESIZE, cause, |bytes| {
+        let old = RawInode::parse(bytes, Ino::RESIZE).ok();
+        let mut inode = RawInode::zeroed();
+        inode.i_mode = (S_IFREG | 0o600).into();
+        inode.i_links_count = 1.into();
+        inode.i_size_lo = lo32(size).into();
+        inode.i_size_high = hi32(size).into();
+        inode.i_blocks_lo = lo32(sectors).into();
+        inode.i_blocks_high = lo16(hi32(sectors)).into();
+        let times = old.map_or([now.into(); 3], |old| {
+            [old.i_atime, old.i_ctime, old.i_mtime]
+        });
+        [inode.i_atime, inode.i_ctime, inode.i_mtime] = times;
+        put_numbers(&mut inode.i_block, DOUBLE, [lo32(double.0)]);
+        bytes.fill(0);
+        inode.store(bytes);
+    })
+}

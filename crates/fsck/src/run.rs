@@ -1,0 +1,145 @@
+//! The passes in their order, and the rounds of a repair.
+
+use std::sync::Arc;
+
+use uext4_blockdev::BlockDevice;
+
+use crate::clusters::ClusterSet;
+use crate::error::Result;
+use crate::finding::{Finding, Place};
+use crate::options::Options;
+use crate::overlay::Overlay;
+use crate::problem::SuperblockProblem;
+use crate::redo::UnfinishedRepair;
+use crate::report::{Cause, Findings, Observer, Pass, Progress};
+use crate::state::State;
+use crate::summary::Summary;
+use crate::superblock;
+use crate::{
+    bitmaps, connect, directories, inodes, journal, links, quota, resize_inode, shared, xattr,
+};
+
+/// Most rounds of a repair. Two are usual: one that mends and one that finds nothing more.
+const ROUNDS_MAX: u32 = 8;
+
+/// What an examination found, and the file system as its remedies make it.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Counts of the first round.
+    pub summary: Summary,
+    /// What was found, with the numbers that the changes name as their causes.
+    pub findings: Vec<(Cause, Finding)>,
+    /// Whether the first round found nothing that is more than a note.
+    pub was_clean: bool,
+    /// Whether a human should read the plan: something is [`crate::Severity::Damage`].
+    pub has_damage: bool,
+    /// The device with all changes.
+    pub overlay: Overlay,
+    /// The clusters in use once they are made.
+    pub used: ClusterSet,
+    /// Whether the last round found nothing that is more than a note: the result of the changes is consistent. Of a check,
+    /// which has one round, whether the file system is.
+    pub is_clean: bool,
+}
+
+/// Examines the file system on `device` once. The device is not changed.
+///
+/// # Errors
+/// What is wrong with the file system is a finding; see [`crate::Error`] for the rest.
+pub fn examine(
+    device: &Arc<dyn BlockDevice>,
+    options: &Options,
+    observer: &dyn Observer,
+) -> Result<Outcome> {
+    rounds(device, options, observer, 1)
+}
+
+/// Examines the file system on `device`, and then what the remedies make of it, until nothing
+/// more is found. The device is not changed.
+///
+/// # Errors
+/// As [`examine`].
+pub fn plan(
+    device: &Arc<dyn BlockDevice>,
+    options: &Options,
+    observer: &dyn Observer,
+) -> Result<Outcome> {
+    rounds(device, options, observer, ROUNDS_MAX)
+}
+
+fn rounds(
+    device: &Arc<dyn BlockDevice>,
+    options: &Options,
+    observer: &dyn Observer,
+    rounds_max: u32,
+) -> Result<Outcome> {
+    let findings = Findings::new(observer, options.findings_max);
+    let unfinished = UnfinishedRepair::find(&**device)?;
+    let block_size = match &unfinished {
+        Some(repair) => repair.block_size(),
+        None => superblock::block_size(device, options)?,
+    };
+    let overlay = Overlay::new(Arc::clone(device), block_size, options.memory / 4);
+    if let Some(repair) = unfinished {
+        let finding = Finding::new(SuperblockProblem::UnfinishedRepair, Place::whole());
+        let cause = findings.report(finding.found(repair.blocks()));
+        repair.into_overlay(&overlay, cause)?;
+    }
+    let (summary, mut overlay, mut used) = round(overlay, options, &findings)?;
+    let was_clean = findings.count() == 0;
+    let mut is_clean = was_clean;
+    for _ in 1..rounds_max {
+        if is_clean {
+            break;
+        }
+        let before = findings.count();
+        (_, overlay, used) = round(overlay, options, &findings)?;
+        is_clean = findings.count() == before;
+    }
+    Ok(Outcome {
+        summary: Summary {
+            findings: findings.count() + findings.notes(),
+            ..summary
+        },
+        was_clean,
+        has_damage: findings.has_damage(),
+        findings: findings.into_kept(),
+        overlay,
+        used,
+        is_clean,
+    })
+}
+
+/// All passes, once.
+fn round(
+    overlay: Overlay,
+    options: &Options,
+    findings: &Findings<'_>,
+) -> Result<(Summary, Overlay, ClusterSet)> {
+    findings.progress(Progress {
+        pass: Pass::Super,
+        done: 0,
+        total: 1,
+    })?;
+    let volume = superblock::open(overlay, options, findings)?;
+    findings.finish_pass();
+    let mut state = State::new(options, findings, volume);
+    let mut summary = Summary::default();
+    inodes::run(&mut state)?;
+    findings.finish_pass();
+    shared::run(&mut state)?;
+    journal::recreate(&state)?;
+    resize_inode::recreate(&state)?;
+    findings.finish_pass();
+    directories::run(&state)?;
+    findings.finish_pass();
+    connect::run(&state)?;
+    findings.finish_pass();
+    xattr::references(&state)?;
+    links::run(&state)?;
+    findings.finish_pass();
+    quota::run(&state)?;
+    bitmaps::run(&state, &mut summary)?;
+    findings.finish_pass();
+    Ok((summary, state.volume.into_overlay(), state.used))
+}

@@ -1,0 +1,118 @@
+//! What the passes know together.
+
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+use rustc_hash::FxBuildHasher;
+use uext4_ondisk::extent::Extent;
+use uext4_ondisk::{Geometry, Ino, Pblk};
+
+use crate::clusters::ClusterSet;
+use crate::directory_list::DirectoryList;
+use crate::error::{Error, Result};
+use crate::finding::Finding;
+use crate::inode_map::InodeMap;
+use crate::options::Options;
+use crate::report::{Cause, Findings};
+use crate::tree::Tree;
+use crate::usage::Usage;
+use crate::volume::Volume;
+use crate::xattr_blocks::XattrBlocks;
+
+/// A file system under examination.
+pub struct State<'a> {
+    /// What was asked for.
+    pub options: &'a Options,
+    /// Where findings go.
+    pub findings: &'a Findings<'a>,
+    /// The file system as it will be.
+    pub volume: Volume,
+    /// Clusters that have an owner.
+    pub used: ClusterSet,
+    /// Clusters that have more than one owner.
+    pub shared: ClusterSet,
+    /// Clusters of the file system's own: superblocks, descriptors, bitmaps and inode tables.
+    pub metadata: ClusterSet,
+    /// What is known of each inode.
+    pub inodes: InodeMap,
+    /// The directories in use; sorted when the pass over inodes has ended.
+    pub directories: DirectoryList,
+    /// References to each block of extended attributes, from inodes in use.
+    pub xattr_blocks: XattrBlocks,
+    /// References to each inode that holds the value of an attribute; see [`crate::xattr`].
+    pub ea_inodes: Mutex<HashMap<Ino, u32, FxBuildHasher>>,
+    /// What each owner uses, if there are quota files.
+    pub usage: Mutex<Usage>,
+    /// How directories hang together; filled by the pass over directories.
+    pub tree: Tree,
+}
+
+impl<'a> State<'a> {
+    /// Nothing known yet but the file system's shape.
+    pub fn new(options: &'a Options, findings: &'a Findings<'a>, volume: Volume) -> Self {
+        let geometry = volume.geometry();
+        Self {
+            options,
+            findings,
+            used: ClusterSet::new(geometry),
+            shared: ClusterSet::new(geometry),
+            metadata: ClusterSet::new(geometry),
+            inodes: InodeMap::new(geometry),
+            directories: DirectoryList::default(),
+            xattr_blocks: XattrBlocks::default(),
+            ea_inodes: Mutex::default(),
+            usage: Mutex::default(),
+            tree: Tree::default(),
+            volume,
+        }
+    }
+
+    /// The shape of the file system.
+    pub fn geometry(&self) -> &Geometry {
+        self.volume.geometry()
+    }
+
+    /// Reports a finding and returns the cause of the changes that mend it.
+    pub fn report(&self, finding: Finding) -> Cause {
+        self.findings.report(finding)
+    }
+
+    /// Whether a block belongs to the file system itself. Only once they are all known: in the
+    /// pass over inodes, after its first step.
+    pub fn is_metadata(&self, block: Pblk) -> bool {
+        self.metadata
+            .contains_any(self.metadata.of_blocks(block, 1))
+    }
+
+    /// Whether any block of an extent belongs to the file system itself.
+    pub fn touches_metadata(&self, extent: &Extent) -> bool {
+        let clusters = self.metadata.of_blocks(extent.pblk, extent.len.into());
+        self.metadata.contains_any(clusters)
+    }
+
+    /// Takes `blocks` (of one cluster at most without `bigalloc`; a whole number of clusters is
+    /// taken) free blocks at one stretch, near `goal`, for `what`. Only once all owners are known:
+    /// after the pass over inodes. The content is not changed.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`].
+    pub fn allocate(&self, goal: Pblk, blocks: u64, what: &'static str) -> Result<Pblk> {
+        let wanted = self.used.of_blocks(self.used.first_block(0), blocks);
+        let wanted = wanted.end.max(1);
+        let goal = self.used.of_blocks(goal, 1).start;
+        for start in [goal, 0] {
+            let mut at = start;
+            while let Some(free) = self.used.first_absent(at) {
+                let end = free.saturating_add(wanted);
+                if end > self.used.clusters() {
+                    break;
+                }
+                if !self.used.contains_any(free..end) {
+                    self.used.add(free..end, |_| ());
+                    return Ok(self.used.first_block(free));
+                }
+                at = free + 1;
+            }
+        }
+        Err(Error::NoSpace { what })
+    }
+}

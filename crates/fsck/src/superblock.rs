@@ -1,0 +1,125 @@
+//! From a device to a file system whose shape is known: the first pass.
+//!
+//! ```text
+//! find ─▶ restore ─▶ mmp ─▶ replay ─▶ find again ─▶ fields ─▶ descriptors ─▶ journal
+//!                                                  backups ◀─ resize inode ◀─ orphans
+//! ```
+//! Each step may rely on those before it. The journal comes as early as it can, because what it
+//! holds is newer than everything else; its own damage is mended when descriptors are right. The
+//! backups come last, because they are copies of what the other steps make.
+//!
+//! Refused before anything is examined: features that this version does not know, a device that
+//! is too short, a file system that another host has in use, and a journal that may not or cannot
+//! be replayed.
+
+mod checks;
+mod find;
+mod shape;
+
+use std::sync::Arc;
+
+use uext4_blockdev::BlockDevice;
+use uext4_ondisk::group_desc::GroupDesc;
+use uext4_ondisk::num::index;
+use uext4_ondisk::superblock::{SUPERBLOCK_OFFSET, SuperBlock};
+use uext4_ondisk::{BlockSize, Geometry, GroupNr, Pblk};
+use zerocopy::IntoBytes;
+
+use crate::error::{Error, Result};
+use crate::options::Options;
+use crate::overlay::Overlay;
+use crate::report::{Cause, Findings};
+use crate::volume::Volume;
+use crate::{backups, descriptors, journal, mmp, orphans, resize_inode};
+use find::{Found, find};
+
+/// The unit in which the changes of this device will be counted: the block size by the superblock
+/// that can be used.
+///
+/// # Errors
+/// [`Error::NotExt4`] if no superblock can be used; [`Error::Features`]; of the device.
+pub fn block_size(device: &Arc<dyn BlockDevice>, options: &Options) -> Result<BlockSize> {
+    Ok(find(device.as_ref(), options)?.geometry.block_size)
+}
+
+/// Examines superblock, descriptors, journal and orphans, and returns the file system.
+///
+/// # Errors
+/// [`Error::NotExt4`], [`Error::Features`], [`Error::CutOff`], [`Error::Refused`]; of the device
+/// and of the overlay.
+pub fn open(overlay: Overlay, options: &Options, findings: &Findings<'_>) -> Result<Volume> {
+    let found = usable(&overlay, options, findings)?;
+    let mut volume = volume(overlay, found.geometry, found.superblock)?;
+    mmp::refuse_if_in_use(&volume)?;
+    if journal::replay(&volume, options, findings)? {
+        let overlay = volume.into_overlay();
+        let found = usable(&overlay, options, findings)?;
+        volume = self::volume(overlay, found.geometry, found.superblock)?;
+    }
+    let superblock = volume.superblock();
+    let overlay = volume.into_overlay();
+    let mut mender = checks::Mender::new(superblock, &overlay, findings);
+    let geometry = shape_of(&superblock)?;
+    checks::run(&mut mender, &geometry, options)?;
+    let superblock = mender.superblock;
+    let volume = self::volume(overlay, shape_of(&superblock)?, superblock)?;
+    descriptors::run(&volume, findings)?;
+    mmp::run(&volume, findings)?;
+    journal::mend(&volume, findings)?;
+    orphans::run(&volume, options, findings)?;
+    resize_inode::run(&volume, findings)?;
+    backups::run(&volume, findings)?;
+    Ok(volume)
+}
+
+fn shape_of(superblock: &SuperBlock) -> Result<Geometry> {
+    Geometry::new(superblock).map_err(|damage| Error::NotExt4 {
+        why: damage.to_string(),
+    })
+}
+
+/// The superblock to use; the primary one is restored in the overlay if it is another.
+fn usable(overlay: &Overlay, options: &Options, findings: &Findings<'_>) -> Result<Found> {
+    let found = find(overlay, options)?;
+    let (need, have) = (found.geometry.len_bytes(), overlay.len());
+    if need > have {
+        return Err(Error::CutOff { need, have });
+    }
+    for finding in &found.findings {
+        let cause = findings.report(finding.clone());
+        put(overlay, cause, &found.superblock)?;
+    }
+    Ok(found)
+}
+
+/// Writes the primary superblock into the overlay.
+fn put(overlay: &Overlay, cause: Cause, superblock: &SuperBlock) -> Result<()> {
+    let mut superblock = *superblock;
+    superblock.update_checksum();
+    let block_size = overlay.block_size();
+    let block = Pblk(SUPERBLOCK_OFFSET >> block_size.log2());
+    let at = usize::try_from(SUPERBLOCK_OFFSET % u64::from(block_size.bytes())).unwrap_or(0);
+    let new = superblock.as_bytes();
+    overlay.update(block, cause, |bytes| {
+        bytes[at..at + new.len()].copy_from_slice(new);
+    })
+}
+
+/// Reads the descriptors, unchecked as they are.
+fn volume(overlay: Overlay, geometry: Geometry, superblock: SuperBlock) -> Result<Volume> {
+    let size = usize::from(geometry.desc_size);
+    let mut block = vec![0; geometry.block_size.len()];
+    let mut groups = Vec::new();
+    for nr in (0..geometry.groups_count.get()).map(GroupNr) {
+        let at = nr.0 % geometry.descs_per_block();
+        if at == 0 {
+            let from = geometry.gdt_block(nr.0 / geometry.descs_per_block());
+            overlay.read_block(from, &mut block)?;
+        }
+        groups.push(GroupDesc::parse(&block[index(at) * size..][..size]));
+    }
+    Ok(Volume::new(overlay, geometry, superblock, groups))
+}
+
+#[cfg(test)]
+mod tests;

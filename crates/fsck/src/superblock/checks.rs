@@ -1,0 +1,270 @@
+//! The superblock's fields and features that can be judged without anything else, once its shape
+//! is known to be right.
+
+use uext4_ondisk::features::{Compat, Features, Incompat, RoCompat};
+use uext4_ondisk::inode::{FULL_EXTRA_ISIZE, GOOD_OLD_INODE_SIZE};
+use uext4_ondisk::num::len16;
+use uext4_ondisk::superblock::{
+    FLAGS_SIGNED_HASH, FLAGS_UNSIGNED_HASH, STATE_ERROR, STATE_VALID, SuperBlock,
+};
+use uext4_ondisk::{Geometry, Ino};
+use zerocopy::little_endian::U32;
+
+use crate::error::Result;
+use crate::finding::{Finding, Place};
+use crate::options::Options;
+use crate::overlay::Overlay;
+use crate::problem::SuperblockProblem;
+use crate::report::Findings;
+
+/// `s_creator_os` of the Hurd.
+const OS_HURD: u32 = 1;
+
+/// A superblock, and where what changes in it goes.
+pub struct Mender<'a> {
+    /// As it is by now.
+    pub superblock: SuperBlock,
+    overlay: &'a Overlay,
+    findings: &'a Findings<'a>,
+}
+
+impl<'a> Mender<'a> {
+    /// Of this superblock.
+    pub fn new(superblock: SuperBlock, overlay: &'a Overlay, findings: &'a Findings<'a>) -> Self {
+        Self {
+            superblock,
+            overlay,
+            findings,
+        }
+    }
+
+    /// Reports a finding and applies its remedy.
+    ///
+    /// # Errors
+    /// Of the device and of the overlay.
+    pub fn mend(&mut self, finding: Finding, change: impl FnOnce(&mut SuperBlock)) -> Result<()> {
+        let cause = self.findings.report(finding);
+        change(&mut self.superblock);
+        self.superblock.update_checksum();
+        super::put(self.overlay, cause, &self.superblock)
+    }
+
+    fn features(
+        &mut self,
+        problem: SuperblockProblem,
+        change: impl FnOnce(&mut Features),
+    ) -> Result<()> {
+        self.mend(Finding::new(problem, Place::whole()), |superblock| {
+            let mut features = superblock.features();
+            change(&mut features);
+            superblock.set_features(features);
+        })
+    }
+}
+
+/// Checks everything, and mends it in the overlay.
+///
+/// # Errors
+/// Of the device and of the overlay.
+pub fn run(mender: &mut Mender<'_>, geometry: &Geometry, options: &Options) -> Result<()> {
+    revision(mender)?;
+    features(mender)?;
+    counts(mender, geometry)?;
+    extra_sizes(mender, geometry)?;
+    quota_inodes(mender, geometry)?;
+    times(mender, options.now)?;
+    marks(mender)
+}
+
+fn revision(mender: &mut Mender<'_>) -> Result<()> {
+    let features = mender.superblock.features();
+    if mender.superblock.s_rev_level.get() != 0 || features == Features::default() {
+        return Ok(());
+    }
+    let finding = Finding::new(SuperblockProblem::Revision, Place::whole());
+    mender.mend(finding.found(0u32).right(1u32), |superblock| {
+        superblock.s_rev_level = 1.into();
+        superblock.s_first_ino = Ino::GOOD_OLD_FIRST.0.into();
+        superblock.s_inode_size = len16(GOOD_OLD_INODE_SIZE).into();
+    })
+}
+
+fn features(mender: &mut Mender<'_>) -> Result<()> {
+    let features = mender.superblock.features();
+    let has_compat = |bit| features.compat.contains(bit);
+    let has_incompat = |bit| features.incompat.contains(bit);
+    let has_ro = |bit| features.ro_compat.contains(bit);
+    if has_compat(Compat::RESIZE_INODE) && has_incompat(Incompat::META_BG) {
+        mender.features(SuperblockProblem::MetaGroupsAndResize, |features| {
+            features.compat.remove(Compat::RESIZE_INODE);
+        })?;
+    }
+    let reserved = mender.superblock.s_reserved_gdt_blocks.get();
+    let resize = mender.superblock.features().compat;
+    if reserved != 0 && !resize.contains(Compat::RESIZE_INODE) {
+        let finding = Finding::new(SuperblockProblem::ReservedDescriptors, Place::whole());
+        mender.mend(finding.found(reserved), |superblock| {
+            superblock.s_reserved_gdt_blocks = 0.into();
+        })?;
+    }
+    if has_ro(RoCompat::METADATA_CSUM) && has_ro(RoCompat::GDT_CSUM) {
+        mender.features(SuperblockProblem::GdtAndMetadataChecksums, |features| {
+            features.ro_compat.remove(RoCompat::GDT_CSUM);
+        })?;
+    }
+    if has_incompat(Incompat::CSUM_SEED) && !has_ro(RoCompat::METADATA_CSUM) {
+        mender.features(SuperblockProblem::SeedWithoutChecksums, |features| {
+            features.incompat.remove(Incompat::CSUM_SEED);
+        })?;
+    }
+    if has_incompat(Incompat::BIT64) && !has_incompat(Incompat::EXTENTS) {
+        mender.features(SuperblockProblem::WideWithoutExtents, |features| {
+            features.incompat.insert(Incompat::EXTENTS);
+        })?;
+    }
+    let hurd = mender.superblock.s_creator_os.get() == OS_HURD;
+    if hurd && has_incompat(Incompat::FILETYPE) {
+        mender.features(SuperblockProblem::Hurd, |features| {
+            features.incompat.remove(Incompat::FILETYPE);
+        })?;
+    }
+    Ok(())
+}
+
+fn counts(mender: &mut Mender<'_>, geometry: &Geometry) -> Result<()> {
+    let reserved = mender.superblock.reserved_blocks_count();
+    if reserved > geometry.blocks_count / 2 {
+        let right = geometry.blocks_count / 20;
+        let finding = Finding::new(SuperblockProblem::ReservedBlocks, Place::whole());
+        mender.mend(finding.found(reserved).right(right), |superblock| {
+            superblock.s_r_blocks_count_lo = uext4_ondisk::num::lo32(right).into();
+            superblock.s_r_blocks_count_hi = uext4_ondisk::num::hi32(right).into();
+        })?;
+    }
+    let superblock = &mender.superblock;
+    let depends = superblock.features().metadata_csum()
+        || superblock.features().ro_compat.contains(RoCompat::GDT_CSUM);
+    if superblock.s_uuid == [0; 16] && !depends {
+        let finding = Finding::new(SuperblockProblem::NoUuid, Place::whole());
+        mender.mend(finding, |superblock| superblock.s_uuid = new_uuid())?;
+    }
+    Ok(())
+}
+
+/// A random UUID of version 4. The standard library's hash keys are the source of chance.
+fn new_uuid() -> [u8; 16] {
+    use std::hash::{BuildHasher, RandomState};
+    let mut uuid = [0; 16];
+    for (half, bytes) in uuid.chunks_exact_mut(8).enumerate() {
+        bytes.copy_from_slice(&RandomState::new().hash_one(half).to_le_bytes());
+    }
+    uuid[6] = uuid[6] & 0x0F | 0x40;
+    uuid[8] = uuid[8] & 0x3F | 0x80;
+    uuid
+}
+
+fn extra_sizes(mender: &mut Mender<'_>, geometry: &Geometry) -> Result<()> {
+    let room = geometry
+        .inode_size
+        .saturating_sub(len16(GOOD_OLD_INODE_SIZE));
+    if room == 0 {
+        return Ok(());
+    }
+    let right = FULL_EXTRA_ISIZE.min(room);
+    let is_wrong = |size: u16| size != 0 && (size < 4 || size > room || !size.is_multiple_of(4));
+    let required = mender.superblock.s_min_extra_isize.get();
+    if is_wrong(required) {
+        let finding = Finding::new(SuperblockProblem::RequiredExtra, Place::whole());
+        mender.mend(finding.found(required).right(right), |superblock| {
+            superblock.s_min_extra_isize = right.into();
+        })?;
+    }
+    let wanted = mender.superblock.s_want_extra_isize.get();
+    if is_wrong(wanted) {
+        let finding = Finding::new(SuperblockProblem::WantedExtra, Place::whole());
+        mender.mend(finding.found(wanted).right(right), |superblock| {
+            superblock.s_want_extra_isize = right.into();
+        })?;
+    }
+    Ok(())
+}
+
+type QuotaField = fn(&mut SuperBlock) -> &mut U32;
+
+fn quota_inodes(mender: &mut Mender<'_>, geometry: &Geometry) -> Result<()> {
+    let fields: [(&[u8], u32, QuotaField); 3] = [
+        (b"s_usr_quota_inum", Ino::USER_QUOTA.0, |s| {
+            &mut s.s_usr_quota_inum
+        }),
+        (b"s_grp_quota_inum", Ino::GROUP_QUOTA.0, |s| {
+            &mut s.s_grp_quota_inum
+        }),
+        (b"s_prj_quota_inum", 0, |s| &mut s.s_prj_quota_inum),
+    ];
+    for (name, reserved, field) in fields {
+        let ino = field(&mut mender.superblock).get();
+        let is_file = ino >= geometry.first_ino && ino <= geometry.inodes_count;
+        if ino == 0 || ino == reserved || is_file {
+            continue;
+        }
+        let finding = Finding::new(SuperblockProblem::QuotaInode, Place::whole().name(name));
+        mender.mend(finding.found(ino), |superblock| {
+            *field(superblock) = U32::ZERO
+        })?;
+    }
+    Ok(())
+}
+
+fn times(mender: &mut Mender<'_>, now: u32) -> Result<()> {
+    // A clock may be off by a day, as a battery that is replaced.
+    let late = |seconds: u32, high: u8| high == 0 && seconds > now.saturating_add(86_400);
+    if now == 0 {
+        return Ok(());
+    }
+    let (mount, high) = (
+        mender.superblock.s_mtime.get(),
+        mender.superblock.s_mtime_hi,
+    );
+    if late(mount, high) {
+        let finding = Finding::new(SuperblockProblem::MountedInFuture, Place::whole());
+        mender.mend(finding.found(mount).right(now), |superblock| {
+            superblock.s_mtime = now.into();
+        })?;
+    }
+    let (write, high) = (
+        mender.superblock.s_wtime.get(),
+        mender.superblock.s_wtime_hi,
+    );
+    if late(write, high) {
+        let finding = Finding::new(SuperblockProblem::WrittenInFuture, Place::whole());
+        mender.mend(finding.found(write).right(now), |superblock| {
+            superblock.s_wtime = now.into();
+        })?;
+    }
+    Ok(())
+}
+
+/// Marks that earlier errors left, and the sign of hashes.
+fn marks(mender: &mut Mender<'_>) -> Result<()> {
+    let state = mender.superblock.s_state.get();
+    if state & STATE_ERROR != 0 {
+        let finding = Finding::new(SuperblockProblem::MarkedWithErrors, Place::whole());
+        mender.mend(finding.found(state), |superblock| {
+            superblock.s_state = (state & !STATE_ERROR | STATE_VALID).into();
+            superblock.s_error_count = 0.into();
+        })?;
+    }
+    let signs = FLAGS_SIGNED_HASH | FLAGS_UNSIGNED_HASH;
+    let indexed = mender
+        .superblock
+        .features()
+        .compat
+        .contains(Compat::DIR_INDEX);
+    if indexed && mender.superblock.s_flags.get() & signs == 0 {
+        let finding = Finding::new(SuperblockProblem::HashSign, Place::whole());
+        mender.mend(finding, |superblock| {
+            superblock.s_flags = (superblock.s_flags.get() | FLAGS_SIGNED_HASH).into();
+        })?;
+    }
+    Ok(())
+}

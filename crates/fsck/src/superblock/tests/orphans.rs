@@ -1,0 +1,100 @@
+//! Orphans.
+
+use super::*;
+
+/// Three files, of which none is an orphan yet: inodes 12, 13, 14; the orphan file takes one
+/// number more.
+fn files(options: &str) -> Arc<MemoryDevice> {
+    let content = NamedTempFile::new().unwrap();
+    std::fs::write(content.path(), vec![b'n'; 5000]).unwrap();
+    let write = |name: &str| format!("write {} {name}", content.path().display());
+    let requests = ["a", "b", "c"].map(write);
+    let requests: Vec<&str> = requests.iter().map(String::as_str).collect();
+    changed(&made(options, "16M"), &requests)
+}
+
+#[test]
+fn deleted_orphans_get_a_time_and_the_list_is_emptied() {
+    let device = changed(
+        &files("-t ext3 -b 1024"),
+        &[
+            "ssv last_orphan 12",
+            "sif <12> links_count 0",
+            "sif <12> dtime @13",
+            "sif <13> links_count 0",
+            "unlink a",
+            "unlink b",
+        ],
+    );
+    let mended = assert_mended(&device, &["orphan", "orphan"]);
+    let file = stored(&mended);
+    let complaints = complaints(file.path()).unwrap_or_default();
+    assert!(
+        !complaints.contains("dtime") && !complaints.contains("orphan"),
+        "{complaints}"
+    );
+}
+
+#[test]
+fn lists_that_lead_nowhere_are_cut() {
+    let device = files("-t ext3 -b 1024");
+    for head in ["5", "99999999", "500"] {
+        let lost = changed(&device, &[&format!("ssv last_orphan {head}")]);
+        assert_repaired(&lost, &["orphan-list-head"]);
+    }
+    let circle = changed(&device, &["ssv last_orphan 12", "sif <12> dtime @12"]);
+    assert_mended(&circle, &["orphan", "orphan-list-next"]);
+}
+
+#[test]
+fn orphan_files_are_emptied() {
+    let device = files("-t ext4 -b 1024 -O orphan_file,^metadata_csum");
+    let text = uext4_testkit::e2fsprogs::debugfs(stored(&device).path(), "blocks <12>");
+    let first: usize = text.split_whitespace().next().unwrap().parse().unwrap();
+    let slot = patched(&device, first * 1024, &13u32.to_le_bytes());
+    assert_repaired(&slot, &["orphan"]);
+    let missing = patched(&device, first * 1024, &1300u32.to_le_bytes());
+    assert_repaired(&missing, &["orphan-list-next"]);
+    let magic = patched(&device, first * 1024 + 1016, b"xx");
+    assert_repaired(&magic, &["orphan-file-block"]);
+    let present = changed(&device, &["feature orphan_present"]);
+    assert_mended(&present, &["orphan-file-present"]);
+}
+
+#[test]
+fn an_orphan_file_that_is_none_is_given_up() {
+    let device = files("-t ext4 -b 1024 -O orphan_file");
+    let other = changed(&device, &["ssv orphan_file_inum 2"]);
+    assert_mended(&other, &["orphan-file-inode"]);
+    let journal = changed(&device, &["feature -has_journal"]);
+    let names = ["journal-without-feature", "orphan-file-without-journal"];
+    assert_mended(&journal, &names);
+}
+
+/// Extents and indirect blocks, of several levels.
+#[test]
+fn orphans_with_links_are_cut_at_their_size() {
+    for options in [
+        "-t ext3 -b 1024",
+        "-t ext4 -b 1024 -O ^metadata_csum",
+        "-t ext4 -b 1024",
+    ] {
+        for size in [0, 5_000, 20_000, 400_000] {
+            let content = NamedTempFile::new().unwrap();
+            std::fs::write(content.path(), vec![b'n'; 500_000]).unwrap();
+            let write = format!("write {} a", content.path().display());
+            let device = changed(&made(options, "16M"), &[&write]);
+            let orphan = ["ssv last_orphan 12".into(), format!("sif <12> size {size}")];
+            let orphan: Vec<&str> = orphan.iter().map(String::as_str).collect();
+            let mended = assert_mended(&changed(&device, &orphan), &["orphan"]);
+            let file = stored(&mended);
+            // The rest is freed by later passes.
+            uext4_testkit::e2fsprogs::assert_e2fsck(file.path(), "-fy", 1);
+            let text = uext4_testkit::e2fsprogs::debugfs(file.path(), "stat <12>");
+            assert!(
+                text.contains(&format!("Size: {size}\n")),
+                "{options} {size}: {text}"
+            );
+        }
+    }
+}

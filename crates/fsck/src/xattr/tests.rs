@@ -1,0 +1,73 @@
+//! Attributes that debugfs has set, with bytes changed.
+
+use uext4_testkit::e2fsprogs::debugfs;
+
+use crate::tests::TestImage;
+
+/// A file with two attributes that are too large for the inode, and one within it.
+fn image(kind: &str) -> TestImage {
+    let image = TestImage::new(kind, "16M");
+    image.file("f", b"contents");
+    let long = "y".repeat(300);
+    let set = |name: &str| format!("ea_set f user.{name} {name}{long}");
+    image.debugfs(&[&set("one"), &set("second"), "ea_set f user.small 1"]);
+    image
+}
+
+/// Where a text is in the image, once.
+fn at(bytes: &[u8], text: &[u8]) -> usize {
+    bytes.windows(text.len()).position(|w| w == text).unwrap()
+}
+
+#[test]
+fn a_value_that_has_changed_is_dropped_alone() {
+    for kind in [
+        "-t ext4",
+        "-t ext2 -b 1024",
+        "-t ext4 -I 128 -O ^metadata_csum",
+    ] {
+        let image = image(kind);
+        assert_eq!(image.found(), [""; 0], "{kind}");
+        image.change(|bytes| {
+            let at = at(bytes, b"oneyyyy");
+            bytes[at + 5] ^= 1;
+        });
+        let found = image.repair();
+        assert!(found.contains(&"xattr-hash"), "{kind}: {found:?}");
+        let left = debugfs(image.path(), "ea_list f");
+        assert!(
+            left.contains("user.second") && left.contains("user.small"),
+            "{left}"
+        );
+        assert!(!left.contains("user.one"), "{left}");
+    }
+}
+
+#[test]
+fn a_block_that_holds_no_attributes_is_given_up() {
+    let image = image("-t ext4 -O ^metadata_csum");
+    image.change(|bytes| {
+        let name = at(bytes, b"oneyyyy") & !1023;
+        bytes[name] ^= 1;
+    });
+    let found = image.repair();
+    assert!(found.contains(&"xattr-block-magic"), "{found:?}");
+}
+
+#[test]
+fn references_are_counted() {
+    let image = image("-t ext4 -O ^metadata_csum");
+    image.change(|bytes| {
+        let header = at(bytes, b"oneyyyy") & !1023;
+        bytes[header + 4] = 9;
+    });
+    assert_eq!(image.repair(), ["xattr-references"]);
+}
+
+#[test]
+fn an_encrypted_file_without_a_context_is_not_encrypted() {
+    let image = TestImage::new("-t ext4 -O encrypt", "16M");
+    image.file("f", b"contents");
+    image.debugfs(&["sif f flags 0x80800"]);
+    assert_eq!(image.repair(), ["xattr-encryption-missing"]);
+}

@@ -1,0 +1,171 @@
+//! Every kind of damage: whether e2fsck sees it, whether the examination does, and what a repair
+//! makes of it.
+//!
+//! Without `UEXT4_LONG` each kind is tried on one image, with its sums right or stale in turn.
+//! `UEXT4_KIND=NAME` tries the kinds whose names contain this, on all images.
+
+use uext4_testkit::damage::images::{self, Sample};
+use uext4_testkit::damage::{Kind, Sums, kinds};
+use uext4_testkit::has_tool;
+
+use crate::cases::{assert_none, is_long, run};
+use crate::judge::{Asked, Fault, Judge, ask, first_findings};
+
+/// Seeds of the long run.
+const SEEDS: u64 = 3;
+
+/// Where the examination and e2fsck may differ: kind, image (all if empty), and why.
+const DIFFERENCES: &[(&str, &str, &str)] = &[];
+
+/// One image to damage in one way.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    kind: &'static Kind,
+    image: usize,
+    sums: Sums,
+    seed: u64,
+}
+
+impl Case {
+    fn name(&self) -> String {
+        let image = images::ALL[self.image].name;
+        format!(
+            "{} on {image}, sums {:?}, seed {}",
+            self.kind.name, self.sums, self.seed
+        )
+    }
+
+    fn may_differ(&self) -> bool {
+        let image = images::ALL[self.image].name;
+        let is_it = |row: &&(&str, &str, &str)| {
+            row.0 == self.kind.name && (row.1.is_empty() || row.1 == image)
+        };
+        DIFFERENCES.iter().any(|row| is_it(&row))
+    }
+}
+
+/// The cases of a run. Of a quick one: for each kind one image that it finds a place in.
+fn cases() -> Vec<Case> {
+    let only = std::env::var("UEXT4_KIND").unwrap_or_default();
+    let is_all = is_long() || !only.is_empty();
+    let mut cases = Vec::new();
+    for (nr, kind) in kinds()
+        .enumerate()
+        .filter(|(_, kind)| kind.name.contains(&only))
+    {
+        let sums = [Sums::Right, Sums::Stale];
+        let images = (0..images::ALL.len()).map(|i| (i + nr * 7) % images::ALL.len());
+        let of_all = images.flat_map(|image| sums.map(|sums| (image, sums)));
+        let of_all = of_all.flat_map(|(image, sums)| {
+            let seeds = if is_all { SEEDS } else { 1 };
+            (0..seeds).map(move |seed| Case {
+                kind,
+                image,
+                sums,
+                seed,
+            })
+        });
+        match is_all {
+            true => cases.extend(of_all),
+            false => cases.extend(of_all.filter(|case| is_placed(case, nr)).take(1)),
+        }
+    }
+    cases
+}
+
+/// Whether the case has a place; of kinds with even numbers those with stale sums come first.
+fn is_placed(case: &Case, nr: usize) -> bool {
+    let sample = images::sample(case.image);
+    let has_sums = sample.survey.geometry.csum_seed.is_some();
+    let wanted = match nr.is_multiple_of(2) && has_sums {
+        true => Sums::Stale,
+        false => Sums::Right,
+    };
+    case.sums == wanted
+        && case
+            .kind
+            .apply(&sample.survey, case.sums, case.seed)
+            .is_some()
+}
+
+/// What fails of a case.
+fn judge_one(judge: &Judge, case: &Case) -> Vec<String> {
+    let sample = images::sample(case.image);
+    let Some(damaged) = case.kind.apply(&sample.survey, case.sums, case.seed) else {
+        return Vec::new();
+    };
+    let complain = |what: String| format!("{}: {what}", case.name());
+    let mut failures = Vec::new();
+    let verdict = judge.e2fsck(&damaged.bytes);
+    match ask(Asked::Examination, &damaged.bytes) {
+        Err(complaint) if complaint.fault == Fault::NoPlan => {}
+        Err(complaint) => return vec![complain(complaint.to_string())],
+        Ok(outcome) if !verdict.agrees(outcome.is_clean) && !case.may_differ() => {
+            let ours = first_findings(&outcome);
+            failures.push(complain(format!(
+                "{:?}: e2fsck exits {} ({}), we find {ours:?}",
+                Fault::Disagreement,
+                verdict.code,
+                verdict.complaints
+            )));
+        }
+        Ok(_) => {}
+    }
+    match judge.repair(sample, &damaged.bytes, &damaged.hurt) {
+        Err(complaint) if case.kind.hopeless.is_some() && complaint.fault == Fault::NoPlan => {}
+        Err(complaint) => failures.push(complain(complaint.to_string())),
+        Ok(_) => {}
+    }
+    failures
+}
+
+#[test]
+fn every_kind_of_damage_is_real() {
+    if !has_tool("e2fsck") {
+        return;
+    }
+    let cases: Vec<_> = cases().into_iter().filter(|case| case.seed == 0).collect();
+    let failures = run(&cases, Case::name, |judge, case| {
+        let sample = images::sample(case.image);
+        let damaged = case.kind.apply(&sample.survey, case.sums, case.seed);
+        let verdict = damaged.map(|damaged| judge.e2fsck(&damaged.bytes));
+        match verdict {
+            Some(verdict) if !verdict.is_seen() && case.kind.unseen.is_none() => {
+                vec![format!("{}: e2fsck finds nothing", case.name())]
+            }
+            _ => Vec::new(),
+        }
+    });
+    assert_none(&failures, cases.len());
+}
+
+#[test]
+fn every_kind_of_damage_is_found_and_mended() {
+    if !has_tool("e2fsck") {
+        return;
+    }
+    let cases = cases();
+    let failures = run(&cases, Case::name, judge_one);
+    assert_none(&failures, cases.len());
+}
+
+#[test]
+fn images_without_damage_give_no_finding() {
+    if !has_tool("e2fsck") {
+        return;
+    }
+    let samples: Vec<&Sample> = images::all().collect();
+    let failures = run(
+        &samples,
+        |sample| sample.kind.name.to_owned(),
+        |_, sample| {
+            let said = match ask(Asked::Examination, &sample.survey.bytes) {
+                Err(complaint) => complaint.to_string(),
+                Ok(outcome) if outcome.is_clean => return Vec::new(),
+                Ok(outcome) => first_findings(&outcome),
+            };
+            vec![format!("{}: {said}", sample.kind.name)]
+        },
+    );
+    assert_none(&failures, samples.len());
+}

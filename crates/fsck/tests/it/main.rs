@@ -1,0 +1,12 @@
+//! The examination and its plans, judged by e2fsck and by what is left of the files.
+
+#[path = "../exercise/examination.rs"]
+mod exercise;
+
+mod cases;
+mod collection;
+mod damaged;
+mod directories;
+mod judge;
+mod kernel;
+mod randomly;

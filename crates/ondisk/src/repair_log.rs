@@ -1,0 +1,183 @@
+//! The redo log of a repair, an addition of ours that lives only while a repair is written.
+//!
+//! ```text
+//! superblock, at 0x3DC: pointer ──▶ header block │ numbers of blocks │ their contents
+//! ```
+//! The log lies in clusters that are free once the repair is done. The pointer stands in words of
+//! the superblock that no version of ext4 has given a meaning; it is written when the log is
+//! durable, and taken away when all blocks are in their places. A kernel that mounts the file
+//! system in between ignores it, and finds the state that it would find without a repair.
+
+use std::mem::{offset_of, size_of};
+
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::checksum::crc32c;
+use crate::superblock::SuperBlock;
+
+/// First bytes of the header.
+pub const LOG_MAGIC: [u8; 8] = *b"uext4log";
+/// First bytes of the pointer.
+pub const POINTER_MAGIC: [u8; 4] = *b"uxRL";
+/// Length of the header; a block of zeroes follows it up to the block's end.
+pub const HEADER_LEN: usize = size_of::<RepairLogHeader>();
+/// Most blocks of one repair: 2^32 numbers of eight bytes are no longer one.
+pub const BLOCKS_MAX: u64 = 1 << 32;
+
+/// The pointer in the superblock's reserved words.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct RepairPointer {
+    magic: [u8; 4],
+    /// First byte of the log on the device.
+    pub offset: U64,
+    /// Bytes of the log.
+    pub len: U64,
+    /// The first eight bytes of the header's digest.
+    pub digest: [u8; 8],
+    checksum: U32,
+}
+
+/// Words of `s_reserved` before the pointer.
+const WORDS_BEFORE: usize = 86;
+/// Byte offset of the pointer in the superblock.
+pub const POINTER_OFFSET: usize = offset_of!(SuperBlock, s_reserved) + 4 * WORDS_BEFORE;
+/// Byte after the pointer.
+const POINTER_END: usize = POINTER_OFFSET + size_of::<RepairPointer>();
+const _: () = assert!(size_of::<RepairPointer>() == 32);
+const _: () = assert!(POINTER_END == offset_of!(SuperBlock, s_checksum));
+
+impl RepairPointer {
+    /// The pointer to a log.
+    pub fn new(offset: u64, len: u64, digest: [u8; 8]) -> Self {
+        let mut pointer = Self {
+            magic: POINTER_MAGIC,
+            offset: offset.into(),
+            len: len.into(),
+            digest,
+            checksum: 0.into(),
+        };
+        pointer.checksum = pointer.sum().into();
+        pointer
+    }
+
+    /// The pointer in the 1,024 bytes of a superblock, which need not be one otherwise.
+    pub fn find(superblock: &[u8]) -> Option<Self> {
+        let bytes = superblock.get(POINTER_OFFSET..)?;
+        let (pointer, _) = Self::read_from_prefix(bytes).ok()?;
+        let right = pointer.magic == POINTER_MAGIC && pointer.checksum.get() == pointer.sum();
+        right.then_some(pointer)
+    }
+
+    /// Puts the pointer into the bytes of a superblock. Its checksum is the caller's business.
+    pub fn store(&self, superblock: &mut [u8]) {
+        if let Some(place) = superblock.get_mut(POINTER_OFFSET..POINTER_END) {
+            place.copy_from_slice(self.as_bytes());
+        }
+    }
+
+    /// Takes any pointer out of the bytes of a superblock.
+    pub fn clear(superblock: &mut [u8]) {
+        if let Some(place) = superblock.get_mut(POINTER_OFFSET..POINTER_END) {
+            place.fill(0);
+        }
+    }
+
+    fn sum(&self) -> u32 {
+        crc32c(!0, &self.as_bytes()[..offset_of!(Self, checksum)])
+    }
+}
+
+/// The first block of the log.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct RepairLogHeader {
+    magic: [u8; 8],
+    /// 1.
+    version: U32,
+    /// Bytes of a block, a power of two from 1,024 to 65,536.
+    pub block_len: U32,
+    /// Blocks that the repair changes.
+    pub blocks: U64,
+    /// SHA-256 of the numbers, eight bytes each, and of the contents, both without padding.
+    pub digest: [u8; 32],
+    checksum: U32,
+}
+
+impl RepairLogHeader {
+    /// The header of a log.
+    pub fn new(block_len: u32, blocks: u64, digest: [u8; 32]) -> Self {
+        let mut header = Self::new_zeroed();
+        header.magic = LOG_MAGIC;
+        header.version = 1.into();
+        header.block_len = block_len.into();
+        header.blocks = blocks.into();
+        header.digest = digest;
+        header.checksum = header.sum().into();
+        header
+    }
+
+    /// The header at the start of these bytes, if there is one.
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        let (header, _) = Self::read_from_prefix(bytes).ok()?;
+        let right = header.magic == LOG_MAGIC
+            && header.version.get() == 1
+            && header.checksum.get() == header.sum()
+            && header.blocks.get() <= BLOCKS_MAX
+            && header.block_len.get().is_power_of_two()
+            && (1024..=65536).contains(&header.block_len.get());
+        right.then_some(header)
+    }
+
+    /// The bytes to write.
+    pub fn bytes(&self) -> &[u8] {
+        self.as_bytes()
+    }
+
+    fn sum(&self) -> u32 {
+        crc32c(!0, &self.as_bytes()[..offset_of!(Self, checksum)])
+    }
+}
+
+/// Blocks of a log that changes `blocks` blocks of `block_len` bytes: header, numbers, contents.
+pub fn log_blocks(block_len: u32, blocks: u64) -> u64 {
+    let numbers = blocks.saturating_mul(8).div_ceil(block_len.into());
+    blocks.saturating_add(numbers).saturating_add(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pointer_is_found_where_it_was_stored_and_nowhere_else() {
+        let mut superblock = [0; 1024];
+        assert!(RepairPointer::find(&superblock).is_none());
+        RepairPointer::new(4096, 8192, [7; 8]).store(&mut superblock);
+        let found = RepairPointer::find(&superblock).unwrap();
+        assert_eq!(
+            (found.offset.get(), found.len.get(), found.digest),
+            (4096, 8192, [7; 8])
+        );
+        superblock[POINTER_OFFSET + 5] ^= 1;
+        assert!(RepairPointer::find(&superblock).is_none());
+        RepairPointer::clear(&mut superblock);
+        assert_eq!(superblock, [0; 1024]);
+        assert!(RepairPointer::find(&superblock[..1000]).is_none());
+    }
+
+    #[test]
+    fn a_header_with_a_changed_byte_is_none() {
+        let header = RepairLogHeader::new(4096, 3, [1; 32]);
+        assert_eq!(
+            RepairLogHeader::parse(header.bytes()).unwrap().blocks.get(),
+            3
+        );
+        for at in 0..HEADER_LEN {
+            let mut bytes = header.bytes().to_vec();
+            bytes[at] ^= 0x10;
+            assert!(RepairLogHeader::parse(&bytes).is_none(), "byte {at}");
+        }
+    }
+}
