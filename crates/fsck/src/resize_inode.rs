@@ -208,3 +208,44 @@ fn write(volume: &Volume, double: Pblk, now: u32, cause: Cause) -> Result<()> {
         inode.store(bytes);
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use uext4_testkit::{has_tool, run};
+
+    use crate::tests::TestImage;
+
+    fn image() -> TestImage {
+        TestImage::new("-t ext4 -b 1024 -g 1024 -E resize=4096M", "16M")
+    }
+
+    #[test]
+    fn a_file_system_that_grew_has_what_it_must_have() {
+        if !has_tool("resize2fs") {
+            return;
+        }
+        for size in ["24M", "64M", "600M"] {
+            let image = image();
+            run(
+                "resize2fs",
+                ["-f".as_ref(), image.path().as_os_str(), size.as_ref()],
+            );
+            assert_eq!(image.found(), [""; 0], "{size}");
+        }
+    }
+
+    #[test]
+    fn an_inode_that_is_gone_is_made_anew() {
+        for request in [
+            "clri <7>",
+            "sif <7> mode 0",
+            "sif <7> block[DIND] 0",
+            "sif <7> blocks 2",
+        ] {
+            let image = image();
+            image.debugfs(&[request]);
+            let found = image.repair();
+            assert!(found.contains(&"resize-inode"), "{request}: {found:?}");
+        }
+    }
+}
