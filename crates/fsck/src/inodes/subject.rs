@@ -131,14 +131,24 @@ impl Worker<'_, '_> {
         };
         store(&mut copy);
         let raw = RawInode::parse(&copy, ino).ok();
-        // Of an inode that is not in use nothing matters.
-        if raw.is_none_or(|raw| raw.i_links_count.get() == 0) {
+        if !raw.is_some_and(|raw| self.matters(ino, &raw, bytes)) {
             return Ok(None);
         }
         let finding = Finding::new(InodeProblem::ExtraSize, Place::inode(ino));
         let cause = self.state.report(finding.found(found).right(right));
         self.state.volume.update_inode(ino, cause, store)?;
         Ok(raw)
+    }
+
+    /// Whether anything will be looked at of an inode whose extra fields cannot be. Of one that is
+    /// not in use only what other programs look at: its checksum and its deletion time.
+    fn matters(&self, ino: Ino, raw: &RawInode, bytes: &[u8]) -> bool {
+        let deleted = raw.i_dtime.get();
+        let is_right = self.state.geometry().csum_seed.is_none_or(|seed| {
+            stored_checksum(bytes) == inode_checksum(bytes, seed, ino, generation(bytes))
+        });
+        let is_quiet = is_right && !self.is_orphan_link(deleted);
+        raw.i_links_count.get() != 0 || !is_quiet || (raw.i_mode.get() != 0 && deleted == 0)
     }
 
     fn checksum(&self, subject: &mut Subject<'_>) -> Result<()> {

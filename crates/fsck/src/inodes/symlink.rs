@@ -4,9 +4,11 @@
 //! is room for one; an encrypted one begins with its length. A link that does not lead anywhere
 //! cannot be mended: nothing else knows the target.
 
-use uext4_ondisk::inode::{GOOD_OLD_INODE_SIZE, I_BLOCK_LEN, InodeFlags};
+use uext4_ondisk::inode::{GOOD_OLD_INODE_SIZE, I_BLOCK_LEN, InodeFlags, RawInode};
+use uext4_ondisk::num::{index, len64};
 use uext4_ondisk::xattr::{
     EXT4_XATTR_MAGIC, INDEX_SYSTEM, INLINE_DATA_NAME, RawXattrEntry, XATTR_ENTRY_LEN, entry_len,
+    value_len,
 };
 use zerocopy::FromBytes;
 
@@ -71,23 +73,33 @@ impl Subject<'_> {
     /// Length of the attribute that holds the rest of inline data; `None` if there is no such
     /// attribute.
     pub fn inline_value(&self) -> Option<u64> {
-        let start = GOOD_OLD_INODE_SIZE + usize::from(self.raw.i_extra_isize.get());
-        let (magic, mut rest) = self.bytes.get(start..)?.split_first_chunk::<4>()?;
-        if u32::from_le_bytes(*magic) != EXT4_XATTR_MAGIC {
+        inline_value(&self.raw, self.bytes)
+    }
+}
+
+/// Length of the attribute that holds the rest of inline data; `None` if there is no such
+/// attribute, or if its value is not there.
+pub fn inline_value(raw: &RawInode, bytes: &[u8]) -> Option<u64> {
+    let start = GOOD_OLD_INODE_SIZE + usize::from(raw.i_extra_isize.get());
+    let (magic, body) = bytes.get(start..)?.split_first_chunk::<4>()?;
+    let mut rest = body;
+    if u32::from_le_bytes(*magic) != EXT4_XATTR_MAGIC {
+        return None;
+    }
+    loop {
+        let (entry, names) = RawXattrEntry::read_from_prefix(rest).ok()?;
+        if rest.first_chunk::<4>()? == &[0; 4] {
             return None;
         }
-        loop {
-            let (entry, names) = RawXattrEntry::read_from_prefix(rest).ok()?;
-            if rest.first_chunk::<4>()? == &[0; 4] {
-                return None;
-            }
-            let name = names.get(..entry.e_name_len.into())?;
-            if entry.e_name_index == INDEX_SYSTEM && name == INLINE_DATA_NAME {
-                let size = u64::from(entry.e_value_size.get());
-                return Some(size).filter(|&size| size <= self.bytes.len() as u64);
-            }
-            let len = entry_len(entry.e_name_len.into()).max(XATTR_ENTRY_LEN);
-            rest = rest.get(len..)?;
+        let name = names.get(..entry.e_name_len.into())?;
+        if entry.e_name_index == INDEX_SYSTEM && name == INLINE_DATA_NAME {
+            let size = index(entry.e_value_size.get());
+            let from = usize::from(entry.e_value_offs.get());
+            let padded = from.checked_add(value_len(size))?;
+            let is_there = size == 0 || padded <= body.len();
+            return (is_there && entry.e_value_inum.get() == 0).then_some(len64(size));
         }
+        let len = entry_len(entry.e_name_len.into()).max(XATTR_ENTRY_LEN);
+        rest = rest.get(len..)?;
     }
 }

@@ -29,6 +29,8 @@ struct Walk<'w, 's, V> {
     visitor: &'w mut V,
     /// All logical blocks below this one are settled.
     next: u64,
+    /// The end of the file in logical blocks, by its size.
+    end: u64,
 }
 
 /// A node that is being walked.
@@ -84,8 +86,15 @@ pub fn walk<V: Visitor>(
         buffers,
         visitor,
         next: 0,
+        end: blocks(state, raw),
     };
     walk.node(root)
+}
+
+/// Blocks that the size of an inode needs.
+fn blocks(state: &State<'_>, raw: &RawInode) -> u64 {
+    let size = u64::from(raw.i_size_high.get()) << 32 | u64::from(raw.i_size_lo.get());
+    state.geometry().block_size.blocks_for(size)
 }
 
 /// The header of a node, if it is one. Some writers leave room for up to two entries at the end.
@@ -244,7 +253,8 @@ impl<V: Visitor> Walk<'_, '_, V> {
         if extent.len == 0 {
             return problem(MappingProblem::ExtentEmpty, 0, 0);
         }
-        if !is_inside(geometry, extent.pblk, extent.len.into()) {
+        let is_too_long = !is_inside(geometry, extent.pblk, extent.len.into());
+        if is_too_long {
             problem(MappingProblem::ExtentRange, extent.len.into(), 0);
         }
         if !is_inside(geometry, extent.pblk, 1) {
@@ -262,6 +272,9 @@ impl<V: Visitor> Walk<'_, '_, V> {
         let inside = geometry.blocks_count.saturating_sub(extent.pblk.0);
         let from = first.max(self.next);
         let end = end.min(node.until).min(first.saturating_add(inside));
+        // A length that cannot be says nothing; of the blocks to the end of the device the file
+        // has those that its size needs.
+        let end = if is_too_long { end.min(self.end) } else { end };
         if from < end {
             self.next = end;
             self.visitor.extent(part(&extent, from, end));

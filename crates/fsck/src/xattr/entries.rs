@@ -114,6 +114,16 @@ pub fn examine(state: &State<'_>, owner: Owner, region: Region<'_>) -> Result<Ex
             Ok((entry, values)) => {
                 examined.kept += 1;
                 examined.note(&entry, values);
+                let offset = raw.e_value_offs.get();
+                let is_here = raw.e_value_inum.get() == 0;
+                let is_outside = is_here && usize::from(offset) > region.bytes.len();
+                if is_outside && examined.cause.is_none() {
+                    // The kernel does not look at the offset of no bytes; e2fsprogs do, and take
+                    // none of the attributes.
+                    let place = place(owner, region, at).name(&full_name(entry.index, name));
+                    let finding = Finding::new(XattrProblem::EmptyValue, place);
+                    examined.cause = Some(state.report(finding.found(offset)));
+                }
                 if region.block.is_some() && examined.cause.is_none() {
                     let before = previous.as_ref().map(order);
                     if before.is_some_and(|before| before > order(&entry)) {
