@@ -131,14 +131,29 @@ impl Worker<'_, '_> {
         };
         store(&mut copy);
         let raw = RawInode::parse(&copy, ino).ok();
-        // Of an inode that is not in use nothing matters.
+        // Of an inode that is not in use nothing but the checksum matters.
         if raw.is_none_or(|raw| raw.i_links_count.get() == 0) {
+            self.checksum_of_unused(ino, bytes)?;
             return Ok(None);
         }
         let finding = Finding::new(InodeProblem::ExtraSize, Place::inode(ino));
         let cause = self.state.report(finding.found(found).right(right));
         self.state.volume.update_inode(ino, cause, store)?;
         Ok(raw)
+    }
+
+    fn checksum_of_unused(&self, ino: Ino, bytes: &[u8]) -> Result<()> {
+        let Some(seed) = self.state.geometry().csum_seed else {
+            return Ok(());
+        };
+        let stored = stored_checksum(bytes);
+        let right = inode_checksum(bytes, seed, ino, generation(bytes));
+        if stored == right {
+            return Ok(());
+        }
+        let finding = Finding::new(InodeProblem::Checksum, Place::inode(ino));
+        let cause = self.state.report(finding.found(stored).right(right));
+        self.state.volume.update_inode(ino, cause, |_| ())
     }
 
     fn checksum(&self, subject: &mut Subject<'_>) -> Result<()> {

@@ -13,7 +13,7 @@ use uext4_ondisk::inode::RawInode;
 use uext4_ondisk::{Damage, Ino, Lblk, Pblk};
 use zerocopy::FromBytes;
 
-use super::{Buffers, DEPTH_READ, Spot, Visitor, is_inside};
+use super::{Buffers, DEPTH_READ, MappedCluster, Spot, Visitor, is_inside};
 use crate::error::Result;
 use crate::problem::MappingProblem;
 use crate::state::State;
@@ -29,6 +29,8 @@ struct Walk<'w, 's, V> {
     visitor: &'w mut V,
     /// All logical blocks below this one are settled.
     next: u64,
+    /// The cluster that the last extent ended in, with `bigalloc`.
+    cluster: Option<MappedCluster>,
 }
 
 /// A node that is being walked.
@@ -84,6 +86,7 @@ pub fn walk<V: Visitor>(
         buffers,
         visitor,
         next: 0,
+        cluster: None,
     };
     walk.node(root)
 }
@@ -222,7 +225,7 @@ impl<V: Visitor> Walk<'_, '_, V> {
             && is_aligned(geometry.cluster_bits, &extent);
         if is_right {
             self.next = end;
-            self.visitor.extent(extent);
+            self.show(node, extent);
         } else {
             self.damaged_extent(node, extent);
         }
@@ -264,8 +267,28 @@ impl<V: Visitor> Walk<'_, '_, V> {
         let end = end.min(node.until).min(first.saturating_add(inside));
         if from < end {
             self.next = end;
-            self.visitor.extent(part(&extent, from, end));
+            self.show(node, part(&extent, from, end));
         }
+    }
+
+    /// Shows what is used of an extent. A logical cluster has one place: it can be made so.
+    fn show(&mut self, node: Node<'_>, extent: Extent) {
+        let geometry = self.state.geometry();
+        if geometry.cluster_bits != 0 {
+            let first = MappedCluster::of_block(geometry, &extent, 0);
+            let last = MappedCluster::of_end(geometry, &extent);
+            let before = self.cluster.replace(last);
+            if let Some(before) = before.filter(|&before| first.is_torn_from(before)) {
+                let spot = Spot {
+                    block: node.block,
+                    lblk: Some(extent.lblk),
+                    found: first.physical,
+                    right: before.physical,
+                };
+                self.visitor.problem(MappingProblem::ClusterSplit, spot);
+            }
+        }
+        self.visitor.extent(extent);
     }
 }
 

@@ -13,7 +13,11 @@ use crate::cases::{assert_none, run};
 use crate::judge::{Asked, Fault, Judge, ask, first_findings};
 
 /// Images that no repair is expected of, or another verdict than e2fsck's, and why.
-const DIFFERENCES: &[(&str, &str)] = &[];
+const DIFFERENCES: &[(&str, &str)] = &[(
+    "f_inlinedata_repair",
+    "e2fsck does not count that a symbolic link with inline data refers to a block of \
+         attributes; one that counts less would lose the block with the other owner",
+)];
 
 #[derive(Clone, Debug)]
 struct Case {
