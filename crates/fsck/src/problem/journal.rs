@@ -50,14 +50,14 @@ super::problems! {
         "the next orphan would be inode {found}, which cannot be one", "cut the list";
     OrphanFileInode = "orphan-file-inode", Damage, Nothing,
         ["PR_0_ORPHAN_FILE_WRONG_SIZE", "PR_0_ORPHAN_FILE_HOLE", "PR_1_ORPHAN_FILE_BAD_MODE",
-         "PR_6_ORPHAN_FILE_CORRUPTED"],
+         "PR_6_ORPHAN_FILE_CORRUPTED", "PR_6_ORPHAN_FILE_HOLE", "PR_6_ORPHAN_FILE_WRONG_SIZE"],
         "the orphan file is not one", "clear the feature orphan_file and the inode";
     OrphanFileBlock = "orphan-file-block", Damage, Nothing,
-        ["PR_0_ORPHAN_FILE_BAD_MAGIC", "PR_0_ORPHAN_FILE_BAD_CHECKSUM"],
+        ["PR_0_ORPHAN_FILE_BAD_MAGIC", "PR_0_ORPHAN_FILE_BAD_CHECKSUM", "PR_6_ORPHAN_BLOCK_DIRTY"],
         "a block of the orphan file is damaged", "empty it";
     OrphanFileWithoutJournal = "orphan-file-without-journal", Damage, Nothing,
         ["PR_6_ORPHAN_FILE_WITHOUT_JOURNAL"],
         "the feature orphan_file is set without a journal", "clear it and the file";
-    OrphanFilePresent = "orphan-file-present", Note, Nothing, [],
+    OrphanFilePresent = "orphan-file-present", Note, Nothing, ["PR_6_ORPHAN_PRESENT_CLEAN_FILE", "PR_6_ORPHAN_PRESENT_NO_FILE"],
         "orphan_present is set, and the orphan file is empty", "clear orphan_present";
 }
