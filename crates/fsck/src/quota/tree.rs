@@ -53,6 +53,14 @@ pub fn read(state: &State<'_>, kind: QuotaKind, file: &QuotaFile<'_>) -> Result<
                 report(finding.found(stored).right(blocks), &mut contents);
             }
             blocks = blocks.min(stored);
+            let lists = [
+                ("dqi_free_blk", header.dqi_free_blk.get()),
+                ("dqi_free_entry", header.dqi_free_entry.get()),
+            ];
+            for (name, first) in lists.into_iter().filter(|&(_, first)| first >= blocks) {
+                let finding = Finding::new(QuotaProblem::Header, place().name(name.as_bytes()));
+                report(finding.found(first).right(0_u32), &mut contents);
+            }
         }
     }
     let mut walk = Walk {

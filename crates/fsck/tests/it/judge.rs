@@ -278,13 +278,18 @@ impl Judge {
         })
     }
 
-    /// Whether a repair by e2fsck loses what ours loses, in words.
-    fn lost_by_e2fsck(&self, clean: &Sample, image: &[u8], hurt: &Hurt) -> &'static str {
+    /// Whether e2fsck makes a clean image of it, and that image is what was written last then.
+    pub fn can_e2fsck_mend(&self, image: &[u8]) -> bool {
         self.write(image);
         for _ in 0..3 {
             e2fsck(self.path(), "-fy");
         }
-        if e2fsck(self.path(), "-fn").status.code() != Some(0) {
+        asked(self.path()).code == 0
+    }
+
+    /// Whether a repair by e2fsck loses what ours loses, in words.
+    fn lost_by_e2fsck(&self, clean: &Sample, image: &[u8], hurt: &Hurt) -> &'static str {
+        if !self.can_e2fsck_mend(image) {
             return "e2fsck cannot repair it";
         }
         let mended = fs::read(self.path()).unwrap();
