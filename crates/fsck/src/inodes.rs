@@ -22,6 +22,8 @@ mod symlink;
 #[cfg(test)]
 mod tests;
 mod torn;
+#[cfg(test)]
+mod unusual;
 mod worker;
 
 use std::sync::atomic::{AtomicBool, Ordering};

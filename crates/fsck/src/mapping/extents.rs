@@ -29,6 +29,8 @@ struct Walk<'w, 's, V> {
     visitor: &'w mut V,
     /// All logical blocks below this one are settled.
     next: u64,
+    /// The logical block behind the end of the file, by its size.
+    size_end: u64,
     /// The cluster that the last extent ended in, with `bigalloc`.
     cluster: Option<MappedCluster>,
 }
@@ -80,12 +82,14 @@ pub fn walk<V: Visitor>(
         count: head.eh_entries.get().into(),
         until: LBLK_END,
     };
+    let size = u64::from(raw.i_size_high.get()) << 32 | u64::from(raw.i_size_lo.get());
     let mut walk = Walk {
         state,
         seed: seed.map(|seed| seed.inode(ino, generation)),
         buffers,
         visitor,
         next: 0,
+        size_end: size.div_ceil(state.geometry().block_size.bytes().into()),
         cluster: None,
     };
     walk.node(root)
@@ -247,8 +251,11 @@ impl<V: Visitor> Walk<'_, '_, V> {
         if extent.len == 0 {
             return problem(MappingProblem::ExtentEmpty, 0, 0);
         }
+        let mut end = end;
         if !is_inside(geometry, extent.pblk, extent.len.into()) {
             problem(MappingProblem::ExtentRange, extent.len.into(), 0);
+            // It would take all that lies behind from its owners.
+            end = end.min(self.size_end);
         }
         if !is_inside(geometry, extent.pblk, 1) {
             return;

@@ -106,7 +106,9 @@ fn mend(judge: &Judge, image: &[u8]) -> Result<Runs, String> {
     };
     match first.fault {
         Fault::Unclean | Fault::Again => {}
-        Fault::NoPlan if !judge.can_e2fsck_mend(image) => return Ok(Runs::Hopeless),
+        Fault::NoPlan if !first.said.contains("no free block") && !judge.can_e2fsck_mend(image) => {
+            return Ok(Runs::Hopeless);
+        }
         _ => return Err(first.to_string()),
     }
     let outcome = ask(Asked::Plan, image).map_err(|complaint| complaint.to_string())?;
