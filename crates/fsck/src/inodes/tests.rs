@@ -196,8 +196,6 @@ const DAMAGE: &[(&str, &str, &str, &[&str])] = &[
     ("-t ext4", "fast", "flags 0x80000", &["symlink-extents"]),
     ("-t ext4", "slow", "size 199", &["symlink-invalid"]),
     ("-t ext4", "slow", "size 201", &["symlink-invalid"]),
-    ("-t ext4", "fast", "flags 0x10", &["special-flags"]),
-    ("-t ext4", "slow", "flags 0x80020", &["special-flags"]),
     ("-t ext4", "<1>", "links_count 1", &["bad-blocks-inode"]),
     ("-t ext4", "<1>", "file_acl 700", &["bad-blocks-inode"]),
     ("-t ext4", "<1>", "uid 5", &["bad-blocks-inode"]),
@@ -212,7 +210,7 @@ const DAMAGE: &[(&str, &str, &str, &[&str])] = &[
     ("-t ext4", "<3>", "links_count 1", &["system-file-unused"]),
     ("-t ext4", "<5>", "mode 0040644", &["reserved-mode"]),
     ("-t ext4", "<9>", "mode 0100644", &["reserved-mode"]),
-    ("-t ext4", "<7>", "blocks 0", &["inode-blocks"]),
+    ("-t ext4", "<7>", "blocks 0", &["resize-inode"]),
     ("-t ext4", "<2>", "mode 0100644", &["root-missing"]),
     (
         "-t ext4",

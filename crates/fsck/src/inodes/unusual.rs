@@ -35,6 +35,17 @@ fn a_device_has_no_flags_of_files_and_no_blocks() {
 }
 
 #[test]
+fn a_symbolic_link_is_neither_immutable_nor_append_only() {
+    for (target, flags) in [("fast", "0x10"), (&"slow".repeat(20), "0x80020")] {
+        let image = TestImage::new("-t ext4", "4M");
+        image.debugfs(&[&format!("symlink l {target}")]);
+        assert_eq!(image.found(), [""; 0]);
+        image.debugfs(&[&format!("sif l flags {flags}")]);
+        assert_eq!(image.repair(), ["special-flags"]);
+    }
+}
+
+#[test]
 fn an_inline_link_is_as_long_as_its_target() {
     let image = || {
         let image = TestImage::new("-t ext4 -I 256 -O inline_data", "4M");

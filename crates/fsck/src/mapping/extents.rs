@@ -118,8 +118,10 @@ impl<V: Visitor> Walk<'_, '_, V> {
         let body = EXTENT_ENTRY_LEN..EXTENT_ENTRY_LEN * (node.count + 1);
         let body = node.bytes.get(body).unwrap_or_default();
         if node.depth == 0 {
-            for extent in <[RawExtent]>::ref_from_bytes(body).unwrap_or_default() {
-                self.extent(node, extent);
+            let mut rest = <[RawExtent]>::ref_from_bytes(body).unwrap_or_default();
+            while let [extent, next @ ..] = rest {
+                self.extent(node, extent, next);
+                rest = next;
             }
             return Ok(());
         }
@@ -217,7 +219,7 @@ impl<V: Visitor> Walk<'_, '_, V> {
     }
 
     /// Shows what can be used of an extent.
-    fn extent(&mut self, node: Node<'_>, raw: &RawExtent) {
+    fn extent(&mut self, node: Node<'_>, raw: &RawExtent, next: &[RawExtent]) {
         let extent = raw.get();
         let first = u64::from(extent.lblk.0);
         let end = first + u64::from(extent.len);
@@ -231,13 +233,13 @@ impl<V: Visitor> Walk<'_, '_, V> {
             self.next = end;
             self.show(node, extent);
         } else {
-            self.damaged_extent(node, extent);
+            self.damaged_extent(node, extent, next);
         }
     }
 
-    fn damaged_extent(&mut self, node: Node<'_>, extent: Extent) {
+    fn damaged_extent(&mut self, node: Node<'_>, extent: Extent, next: &[RawExtent]) {
         let first = u64::from(extent.lblk.0);
-        let end = first + u64::from(extent.len);
+        let mut end = first + u64::from(extent.len);
         let geometry = self.state.geometry();
         let mut problem = |problem, found: u64, right: u64| {
             let spot = Spot {
@@ -251,11 +253,12 @@ impl<V: Visitor> Walk<'_, '_, V> {
         if extent.len == 0 {
             return problem(MappingProblem::ExtentEmpty, 0, 0);
         }
-        let mut end = end;
         if !is_inside(geometry, extent.pblk, extent.len.into()) {
             problem(MappingProblem::ExtentRange, extent.len.into(), 0);
             // It would take all that lies behind from its owners.
-            end = end.min(self.size_end);
+            let next = next.first().map(|next| u64::from(next.get().lblk.0));
+            let next = next.filter(|&next| next > first).unwrap_or(end);
+            end = end.min(self.size_end).min(next);
         }
         if !is_inside(geometry, extent.pblk, 1) {
             return;

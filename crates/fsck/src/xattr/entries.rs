@@ -228,7 +228,8 @@ fn judge<'a>(
     name: &'a [u8],
     taken: &mut Taken,
 ) -> Result<Result<(XattrEntry<'a>, ValueUse), Wrong>> {
-    if name.contains(&0) {
+    // Without a kind and a name its head may be that of the end of the list.
+    if name.contains(&0) || (name.is_empty() && raw.e_name_index == 0) {
         return Ok(Err(Wrong::new(XattrProblem::Name, raw.e_name_len)));
     }
     let size = raw.e_value_size.get();

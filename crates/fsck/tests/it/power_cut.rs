@@ -148,8 +148,10 @@ fn cut(case: &Case, count: &AtomicU64) -> Result<(), String> {
         rerun(&after).map_err(|error| format!("cut at write {at}: {error}"))?;
         let left = in_use(&after.contents(), block_size, used);
         if let Some(byte) = left.iter().zip(&wanted).position(|(a, b)| a != b) {
-            let block = byte >> block_size.log2();
-            return Err(format!("cut at write {at}: block {block} differs"));
+            let (found, right) = (left[byte], wanted[byte]);
+            return Err(format!(
+                "cut at write {at}: byte {byte} is {found}, not {right}"
+            ));
         }
         count.fetch_add(1, Ordering::Relaxed);
     }
