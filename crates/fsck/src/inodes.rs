@@ -42,6 +42,8 @@ use crate::threads;
 
 use worker::Worker;
 
+pub use symlink::inline_value;
+
 /// What all threads of the pass have in common.
 #[derive(Debug, Default)]
 struct Common {

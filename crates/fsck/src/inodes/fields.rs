@@ -127,6 +127,11 @@ impl Worker<'_, '_> {
         if subject.has(InodeFlags::IMAGIC) && !features.compat.contains(Compat::IMAGIC_INODES) {
             self.clear_flags(subject, InodeProblem::Imagic, InodeFlags::IMAGIC)?;
         }
+        let ea_inode = features.incompat.contains(Incompat::EA_INODE);
+        if subject.has(InodeFlags::EA_INODE) && !ea_inode {
+            // The kernel refuses to open such an inode by a name.
+            self.clear_flags(subject, InodeProblem::EaInode, InodeFlags::EA_INODE)?;
+        }
         let casefold = features.incompat.contains(Incompat::CASEFOLD);
         if subject.has(InodeFlags::CASEFOLD) && !(is_directory && casefold) {
             self.clear_flags(subject, InodeProblem::Casefold, InodeFlags::CASEFOLD)?;

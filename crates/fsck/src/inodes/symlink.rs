@@ -4,10 +4,11 @@
 //! is room for one; an encrypted one begins with its length. A link that does not lead anywhere
 //! cannot be mended: nothing else knows the target.
 
-use uext4_ondisk::inode::{GOOD_OLD_INODE_SIZE, InodeFlags};
-use uext4_ondisk::num::index;
+use uext4_ondisk::inode::{GOOD_OLD_INODE_SIZE, InodeFlags, RawInode};
+use uext4_ondisk::num::{index, len64};
 use uext4_ondisk::xattr::{
     EXT4_XATTR_MAGIC, INDEX_SYSTEM, INLINE_DATA_NAME, RawXattrEntry, XATTR_ENTRY_LEN, entry_len,
+    value_len,
 };
 use zerocopy::FromBytes;
 
@@ -68,7 +69,7 @@ fn is_target(bytes: &[u8], size: u64, flags: InodeFlags) -> bool {
 
 /// Whether the inode and its attribute hold a target of this size. Nothing need be behind it.
 fn is_inline_target(subject: &Subject<'_>, size: u64) -> bool {
-    let value = subject.inline_entry().and_then(|entry| entry.value);
+    let value = inline_rest(&subject.raw, subject.bytes);
     let Some((value, size)) = value.zip(usize::try_from(size).ok()) else {
         return false;
     };
@@ -77,43 +78,44 @@ fn is_inline_target(subject: &Subject<'_>, size: u64) -> bool {
     size > 0 && bytes.position(|&byte| byte == 0).unwrap_or(len) == size
 }
 
-/// The attribute that holds the rest of inline data.
-#[derive(Clone, Copy, Debug)]
-struct InlineEntry<'i> {
-    len: u32,
-    /// The bytes; `None` if they do not lie in the inode.
-    value: Option<&'i [u8]>,
-}
-
-impl<'i> Subject<'i> {
+impl Subject<'_> {
     /// Length of the attribute that holds the rest of inline data; `None` if there is no such
     /// attribute.
     pub fn inline_value(&self) -> Option<u64> {
-        let len = u64::from(self.inline_entry()?.len);
-        Some(len).filter(|&len| len <= self.bytes.len() as u64)
+        inline_value(&self.raw, self.bytes)
     }
+}
 
-    fn inline_entry(&self) -> Option<InlineEntry<'i>> {
-        let start = GOOD_OLD_INODE_SIZE + usize::from(self.raw.i_extra_isize.get());
-        let (magic, region) = self.bytes.get(start..)?.split_first_chunk::<4>()?;
-        if u32::from_le_bytes(*magic) != EXT4_XATTR_MAGIC {
+/// Length of the attribute that holds the rest of inline data; `None` if there is no such
+/// attribute, or if its value is not there.
+pub fn inline_value(raw: &RawInode, bytes: &[u8]) -> Option<u64> {
+    inline_rest(raw, bytes).map(|rest| len64(rest.len()))
+}
+
+/// The rest of inline data.
+fn inline_rest<'i>(raw: &RawInode, bytes: &'i [u8]) -> Option<&'i [u8]> {
+    let start = GOOD_OLD_INODE_SIZE + usize::from(raw.i_extra_isize.get());
+    let (magic, body) = bytes.get(start..)?.split_first_chunk::<4>()?;
+    let mut rest = body;
+    if u32::from_le_bytes(*magic) != EXT4_XATTR_MAGIC {
+        return None;
+    }
+    loop {
+        let (entry, names) = RawXattrEntry::read_from_prefix(rest).ok()?;
+        if rest.first_chunk::<4>()? == &[0; 4] {
             return None;
         }
-        let mut rest = region;
-        loop {
-            let (entry, names) = RawXattrEntry::read_from_prefix(rest).ok()?;
-            if rest.first_chunk::<4>()? == &[0; 4] {
-                return None;
+        let name = names.get(..entry.e_name_len.into())?;
+        if entry.e_name_index == INDEX_SYSTEM && name == INLINE_DATA_NAME {
+            let size = index(entry.e_value_size.get());
+            if entry.e_value_inum.get() != 0 || size == 0 {
+                return (size == 0).then_some(&[]);
             }
-            let name = names.get(..entry.e_name_len.into())?;
-            if entry.e_name_index == INDEX_SYSTEM && name == INLINE_DATA_NAME {
-                let len = entry.e_value_size.get();
-                let value = region.get(usize::from(entry.e_value_offs.get())..);
-                let value = value.and_then(|value| value.get(..index(len)));
-                return Some(InlineEntry { len, value });
-            }
-            let len = entry_len(entry.e_name_len.into()).max(XATTR_ENTRY_LEN);
-            rest = rest.get(len..)?;
+            let from = usize::from(entry.e_value_offs.get());
+            let padded = body.get(..from.checked_add(value_len(size))?)?;
+            return padded.get(from..from.checked_add(size)?);
         }
+        let len = entry_len(entry.e_name_len.into()).max(XATTR_ENTRY_LEN);
+        rest = rest.get(len..)?;
     }
 }

@@ -29,8 +29,8 @@ struct Walk<'w, 's, V> {
     visitor: &'w mut V,
     /// All logical blocks below this one are settled.
     next: u64,
-    /// The logical block behind the end of the file, by its size.
-    size_end: u64,
+    /// The end of the file in logical blocks, by its size.
+    end: u64,
     /// The cluster that the last extent ended in, with `bigalloc`.
     cluster: Option<MappedCluster>,
 }
@@ -82,17 +82,22 @@ pub fn walk<V: Visitor>(
         count: head.eh_entries.get().into(),
         until: LBLK_END,
     };
-    let size = u64::from(raw.i_size_high.get()) << 32 | u64::from(raw.i_size_lo.get());
     let mut walk = Walk {
         state,
         seed: seed.map(|seed| seed.inode(ino, generation)),
         buffers,
         visitor,
         next: 0,
-        size_end: size.div_ceil(state.geometry().block_size.bytes().into()),
+        end: blocks(state, raw),
         cluster: None,
     };
     walk.node(root)
+}
+
+/// Blocks that the size of an inode needs.
+fn blocks(state: &State<'_>, raw: &RawInode) -> u64 {
+    let size = u64::from(raw.i_size_high.get()) << 32 | u64::from(raw.i_size_lo.get());
+    state.geometry().block_size.blocks_for(size)
 }
 
 /// The header of a node, if it is one. Some writers leave room for up to two entries at the end.
@@ -253,12 +258,12 @@ impl<V: Visitor> Walk<'_, '_, V> {
         if extent.len == 0 {
             return problem(MappingProblem::ExtentEmpty, 0, 0);
         }
-        if !is_inside(geometry, extent.pblk, extent.len.into()) {
+        let is_too_long = !is_inside(geometry, extent.pblk, extent.len.into());
+        if is_too_long {
             problem(MappingProblem::ExtentRange, extent.len.into(), 0);
-            // It would take all that lies behind from its owners.
             let next = next.first().map(|next| u64::from(next.get().lblk.0));
-            let next = next.filter(|&next| next > first).unwrap_or(end);
-            end = end.min(self.size_end).min(next);
+            let next = next.filter(|&next| next > first);
+            end = end.min(next.unwrap_or(end));
         }
         if !is_inside(geometry, extent.pblk, 1) {
             return;
@@ -275,6 +280,9 @@ impl<V: Visitor> Walk<'_, '_, V> {
         let inside = geometry.blocks_count.saturating_sub(extent.pblk.0);
         let from = first.max(self.next);
         let end = end.min(node.until).min(first.saturating_add(inside));
+        // A length that cannot be says nothing; of the blocks to the end of the device the file
+        // has those that its size needs.
+        let end = if is_too_long { end.min(self.end) } else { end };
         if from < end {
             self.next = end;
             self.show(node, part(&extent, from, end));

@@ -103,7 +103,13 @@ fn one_block(
         Ok(slots) => {
             for orphan in slots.inodes() {
                 cause = Some(match read(volume, orphan)? {
-                    Some(inode) => release(volume, orphan, &inode, options, findings)?,
+                    Some(inode) => {
+                        let place = Place::inode(orphan);
+                        let finding = Finding::new(JournalProblem::OrphanFileEntry, place);
+                        let cause = findings.report(finding);
+                        release(volume, orphan, &inode, options, cause)?;
+                        cause
+                    }
                     None => {
                         let place = Place::inode(ino).block(block);
                         let finding = Finding::new(JournalProblem::OrphanNext, place);

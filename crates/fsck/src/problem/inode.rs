@@ -43,6 +43,15 @@ super::problems! {
         "take them off the list: the file system cannot do without them";
     Imagic = "inode-imagic", Safe, Attributes, ["PR_1_SET_IMAGIC"],
         "the flag IMAGIC is set, and the file system does not have that feature", "clear the flag";
+    EaInode = "inode-ea-inode", Safe, Nothing, [],
+        "the flag EA_INODE is set, and the file system does not have that feature",
+        "clear the flag";
+    Verity = "inode-verity", Damage, Nothing, [],
+        "the flag VERITY is set, and neither the file system nor the file has what is verified",
+        "clear the flag";
+    VerityFeature = "verity-feature", Safe, Nothing, [],
+        "the inode has a tree of hashes behind its end, and the superblock does not have verity",
+        "set the feature";
     ExtentsFeature = "extents-feature", Safe, Nothing, ["PR_1_EXTENTS_SET"],
         "the inode holds an extent tree, and the superblock does not have the feature extent",
         "set the feature";

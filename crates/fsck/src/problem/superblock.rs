@@ -9,6 +9,12 @@ super::problems! {
     Unusable = "superblock-unusable", Damage, Nothing, ["PR_0_SB_CORRUPT"],
         "the primary superblock cannot be used; the backup in block {right} can",
         "restore it from the backup";
+    Contradicted = "superblock-contradicted", Damage, Nothing, [],
+        "the group descriptors do not fit the primary superblock; they fit the backup in block \
+         {right}",
+        "restore it from the backup";
+    LostFeature = "superblock-feature-lost", Damage, Nothing, ["PR_1_INLINE_DATA_FEATURE"],
+        "the feature is not set, but a backup has it, and the inode uses it", "set it again";
     Chosen = "superblock-chosen", Damage, Nothing, [],
         "the superblock in block {right} was asked for; the primary one differs",
         "restore the primary one from it";
@@ -56,6 +62,9 @@ super::problems! {
         "s_want_extra_isize is {found}, which inodes cannot have", "store {right}";
     QuotaInode = "superblock-quota-inode", Damage, Nothing, ["PR_0_INVALID_QUOTA_INO"],
         "the number of the quota inode is {found}, which cannot be", "clear it";
+    QuotaNumber = "superblock-quota-number", Damage, Nothing,
+        ["PR_1_QUOTA_INODE_NOT_HIDDEN"],
+        "the number of the quota inode is {found}, which is no quota file", "store {right}";
     MountedInFuture = "superblock-mounted-in-future", Note, Nothing,
         ["PR_0_FUTURE_SB_LAST_MOUNT", "PR_0_FUTURE_SB_LAST_MOUNT_FUDGED"],
         "the last mount was at {found}, now it is {right}", "store the time of now";

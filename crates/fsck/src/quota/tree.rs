@@ -53,13 +53,13 @@ pub fn read(state: &State<'_>, kind: QuotaKind, file: &QuotaFile<'_>) -> Result<
                 report(finding.found(stored).right(blocks), &mut contents);
             }
             blocks = blocks.min(stored);
-            let lists = [
-                ("dqi_free_blk", header.dqi_free_blk.get()),
-                ("dqi_free_entry", header.dqi_free_entry.get()),
+            let free = [
+                (b"dqi_free_blk".as_slice(), header.dqi_free_blk.get()),
+                (b"dqi_free_entry".as_slice(), header.dqi_free_entry.get()),
             ];
-            for (name, first) in lists.into_iter().filter(|&(_, first)| first >= blocks) {
-                let finding = Finding::new(QuotaProblem::Header, place().name(name.as_bytes()));
-                report(finding.found(first).right(0_u32), &mut contents);
+            if let Some((name, found)) = free.into_iter().find(|&(_, free)| free >= blocks.max(1)) {
+                let finding = Finding::new(QuotaProblem::Header, place().name(name));
+                report(finding.found(found).right(0_u32), &mut contents);
             }
         }
     }

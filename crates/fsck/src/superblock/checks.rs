@@ -68,26 +68,12 @@ impl<'a> Mender<'a> {
 /// # Errors
 /// Of the device and of the overlay.
 pub fn run(mender: &mut Mender<'_>, geometry: &Geometry, options: &Options) -> Result<()> {
-    revision(mender)?;
     features(mender)?;
     counts(mender, geometry)?;
     extra_sizes(mender, geometry)?;
     quota_inodes(mender, geometry)?;
     times(mender, options.now)?;
     marks(mender)
-}
-
-fn revision(mender: &mut Mender<'_>) -> Result<()> {
-    let features = mender.superblock.features();
-    if mender.superblock.s_rev_level.get() != 0 || features == Features::default() {
-        return Ok(());
-    }
-    let finding = Finding::new(SuperblockProblem::Revision, Place::whole());
-    mender.mend(finding.found(0u32).right(1u32), |superblock| {
-        superblock.s_rev_level = 1.into();
-        superblock.s_first_ino = Ino::GOOD_OLD_FIRST.0.into();
-        superblock.s_inode_size = len16(GOOD_OLD_INODE_SIZE).into();
-    })
 }
 
 fn features(mender: &mut Mender<'_>) -> Result<()> {

@@ -19,6 +19,8 @@ use crate::finding::{Finding, Place};
 use crate::options::Options;
 use crate::problem::{Problem, SuperblockProblem};
 
+use super::fit::Fit;
+
 /// Bytes that are looked through for a backup in an unusual place.
 const SEARCHED: u64 = 1 << 30;
 /// Groups that usually have a backup.
@@ -68,11 +70,16 @@ pub fn find(device: &dyn BlockDevice, options: &Options) -> Result<Found> {
     }
     let damage = match primary {
         Ok((superblock, geometry)) => {
-            return known(Found {
-                superblock,
-                geometry,
-                findings: Vec::new(),
-            });
+            return known(
+                match contradicting(device, &bytes, &superblock, &geometry) {
+                    Some(backup) => from_backup(&bytes, &backup, SuperblockProblem::Contradicted),
+                    None => Found {
+                        superblock,
+                        geometry,
+                        findings: Vec::new(),
+                    },
+                },
+            );
         }
         Err(damage) => damage,
     };
@@ -139,6 +146,27 @@ fn is_same(primary: &SuperBlock, geometry: &Geometry, chosen: &Backup) -> bool {
     // These come and go, in the primary superblock alone.
     plain.features = chosen.geometry.features;
     plain == chosen.geometry && primary.s_uuid == chosen.superblock.s_uuid
+}
+
+/// A backup of another shape that the descriptors fit, where they do not fit the primary one.
+fn contradicting(
+    device: &dyn BlockDevice,
+    bytes: &[u8],
+    superblock: &SuperBlock,
+    geometry: &Geometry,
+) -> Option<Backup> {
+    if geometry.len_bytes() > device.len() {
+        return None;
+    }
+    let fit = Fit::of(device, geometry);
+    if !fit.is_doubtful() {
+        return None;
+    }
+    let backup = search(device, bytes)?;
+    // A file system that was being resized has backups of both sizes.
+    let is_other = !is_same(superblock, geometry, &backup)
+        && backup.geometry.blocks_count == geometry.blocks_count;
+    (is_other && fit.is_worse_than(Fit::of(device, &backup.geometry))).then_some(backup)
 }
 
 fn from_backup(bytes: &[u8], backup: &Backup, problem: SuperblockProblem) -> Found {
@@ -326,6 +354,10 @@ fn mend(bytes: &[u8], device_len: u64) -> Option<Found> {
         let Damage::SuperblockField { field, value, .. } = damage else {
             return None;
         };
+        // With a right checksum it is an encoding of another version, not damage.
+        if field == "s_encoding" && findings.is_empty() {
+            return None;
+        }
         let (problem, right) = super::shape::mend_field(&mut superblock, field)?;
         let problem: Problem = problem.into();
         findings.push(
