@@ -260,4 +260,17 @@ mod tests {
             assert!(found.contains(&"resize-inode"), "{request}: {found:?}");
         }
     }
+
+    #[test]
+    fn a_block_of_a_file_is_not_taken_for_the_inodes() {
+        let image = image();
+        image.file("f", &[b'z'; 1024]);
+        let mut at = None;
+        image.change(|bytes| at = bytes.windows(1024).position(|block| block == [b'z'; 1024]));
+        let at = at.unwrap();
+        image.debugfs(&[&format!("sif <7> block[DIND] {}", at / 1024)]);
+        let found = image.repair();
+        assert!(found.contains(&"resize-inode"), "{found:?}");
+        image.change(|bytes| assert_eq!(bytes[at..][..1024], [b'z'; 1024]));
+    }
 }
