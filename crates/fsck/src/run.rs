@@ -38,8 +38,8 @@ pub struct Outcome {
     /// The clusters in use once they are made, and those that anything had an owner for before:
     /// until the changes are durable, both are needed.
     pub used: ClusterSet,
-    /// Whether the last round found nothing that is more than a note: the result of the changes is consistent. Of a check,
-    /// which has one round, whether the file system is.
+    /// Whether the last round found nothing that is more than a note: the result of the changes is
+    /// consistent. Of a check, which has one round, whether the file system is.
     pub is_clean: bool,
 }
 

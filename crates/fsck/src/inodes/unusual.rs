@@ -8,10 +8,13 @@ use uext4_testkit::e2fsprogs::debugfs_write;
 
 use crate::tests::TestImage;
 
+/// Requests to debugfs, and what is found then.
+type Requests = (&'static [&'static str], &'static [&'static str]);
+
 #[test]
 fn a_device_has_no_flags_of_files_and_no_blocks() {
     // One with flags and numbers of blocks was something else.
-    let requests: &[(&[&str], &[&str])] = &[
+    let requests: &[Requests] = &[
         (&["sif c flags 0x10"], &["special-flags"]),
         (&["sif c flags 0x80000"], &["special-flags"]),
         (
@@ -99,11 +102,10 @@ fn an_inode_that_is_not_in_use_has_the_right_checksum_and_no_link_of_orphans() {
         image
     };
     assert_eq!(image().found(), [""; 0]);
-    let damage: [&dyn Fn(&mut [u8]); 2] = [&|inode| inode[200] ^= 1, &|inode| {
-        inode[offset_of!(RawInode, i_dtime)..][..4].copy_from_slice(&[1, 0, 0, 0])
-    }];
+    // Contents of no meaning, and a number that is the next inode of a list.
+    let damage = [(200, [1; 4]), (offset_of!(RawInode, i_dtime), [1, 0, 0, 0])];
     for extra in [32_u16, 0x701] {
-        for change in damage {
+        for (place, new) in damage {
             let image = image();
             image.change(|bytes| {
                 let generation = 0x5AC3_E7A1_u32.to_le_bytes();
@@ -113,7 +115,7 @@ fn an_inode_that_is_not_in_use_has_the_right_checksum_and_no_link_of_orphans() {
                     .unwrap();
                 let inode = &mut bytes[at - offset_of!(RawInode, i_generation)..][..256];
                 inode[128..130].copy_from_slice(&extra.to_le_bytes());
-                change(inode);
+                inode[place..][..4].copy_from_slice(&new);
             });
             assert!(!image.repair().is_empty(), "{extra}");
         }

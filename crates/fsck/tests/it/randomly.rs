@@ -95,7 +95,7 @@ fn random_damage_is_mended_by_one_run_and_all_of_it_by_two() {
 enum Runs {
     One,
     Two,
-    /// Neither we nor e2fsck can tell what it is.
+    /// Neither we nor e2fsck find a file system there, or one that is known.
     Hopeless,
 }
 
