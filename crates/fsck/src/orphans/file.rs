@@ -123,6 +123,12 @@ fn one_block(
             cause = Some(findings.report(Finding::new(JournalProblem::OrphanFileBlock, place)));
         }
     }
+    // Without checksums the field of this one is zero.
+    let sum = bytes.last_chunk::<4>().is_some_and(|sum| *sum != [0; 4]);
+    if cause.is_none() && seed.is_none() && sum {
+        let place = Place::inode(ino).block(block);
+        cause = Some(findings.report(Finding::new(JournalProblem::OrphanFileBlock, place)));
+    }
     let Some(cause) = cause else {
         return Ok(false);
     };

@@ -14,7 +14,7 @@ super::problems! {
          {right}",
         "restore it from the backup";
     LostFeature = "superblock-feature-lost", Damage, Nothing, ["PR_1_INLINE_DATA_FEATURE"],
-        "the feature is not set, but a backup has it, and the inode uses it", "set it again";
+        "the feature is not set, but the file system uses it", "set it again";
     Chosen = "superblock-chosen", Damage, Nothing, [],
         "the superblock in block {right} was asked for; the primary one differs",
         "restore the primary one from it";
@@ -63,7 +63,7 @@ super::problems! {
     QuotaInode = "superblock-quota-inode", Damage, Nothing, ["PR_0_INVALID_QUOTA_INO"],
         "the number of the quota inode is {found}, which cannot be", "clear it";
     QuotaNumber = "superblock-quota-number", Damage, Nothing,
-        ["PR_1_QUOTA_INODE_NOT_HIDDEN"],
+        ["PR_0_INVALID_QUOTA_INO"],
         "the number of the quota inode is {found}, which is no quota file", "store {right}";
     MountedInFuture = "superblock-mounted-in-future", Note, Nothing,
         ["PR_0_FUTURE_SB_LAST_MOUNT", "PR_0_FUTURE_SB_LAST_MOUNT_FUDGED"],

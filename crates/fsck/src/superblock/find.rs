@@ -6,7 +6,7 @@
 //! the kind with the most copies counts, and of equals the one with the primary's UUID.
 
 use uext4_blockdev::BlockDevice;
-use uext4_ondisk::features::Compat;
+use uext4_ondisk::features::{Compat, RoCompat};
 use uext4_ondisk::num::{len64, lo16};
 use uext4_ondisk::superblock::{
     CHECKSUM_TYPE_CRC32C, EXT4_SUPER_MAGIC, SUPERBLOCK_OFFSET, SuperBlock,
@@ -70,16 +70,11 @@ pub fn find(device: &dyn BlockDevice, options: &Options) -> Result<Found> {
     }
     let damage = match primary {
         Ok((superblock, geometry)) => {
-            return known(
-                match contradicting(device, &bytes, &superblock, &geometry) {
-                    Some(backup) => from_backup(&bytes, &backup, SuperblockProblem::Contradicted),
-                    None => Found {
-                        superblock,
-                        geometry,
-                        findings: Vec::new(),
-                    },
-                },
-            );
+            let found = match contradicting(device, &bytes, &superblock, &geometry) {
+                Some(backup) => from_backup(&bytes, &backup, SuperblockProblem::Contradicted),
+                None => with_sparse_super(device, superblock, geometry),
+            };
+            return known(found);
         }
         Err(damage) => damage,
     };
@@ -146,6 +141,35 @@ fn is_same(primary: &SuperBlock, geometry: &Geometry, chosen: &Backup) -> bool {
     // These come and go, in the primary superblock alone.
     plain.features = chosen.geometry.features;
     plain == chosen.geometry && primary.s_uuid == chosen.superblock.s_uuid
+}
+
+/// The primary superblock, with the feature sparse_super if it has lost it.
+fn with_sparse_super(
+    device: &dyn BlockDevice,
+    superblock: SuperBlock,
+    geometry: Geometry,
+) -> Found {
+    let found = Found {
+        superblock,
+        geometry,
+        findings: Vec::new(),
+    };
+    if !super::fit::has_lost_sparse_super(device, &found.superblock, &found.geometry) {
+        return found;
+    }
+    let mut mended = superblock;
+    let mut features = mended.features();
+    features.ro_compat.insert(RoCompat::SPARSE_SUPER);
+    mended.set_features(features);
+    let place = Place::whole().name(b"sparse_super");
+    match Geometry::new(&mended) {
+        Ok(geometry) => Found {
+            superblock: mended,
+            geometry,
+            findings: vec![Finding::new(SuperblockProblem::LostFeature, place)],
+        },
+        Err(_) => found,
+    }
 }
 
 /// A backup of another shape that the descriptors fit, where they do not fit the primary one.

@@ -6,9 +6,11 @@
 //! has no root directory where it must be. Only then a backup is asked for.
 
 use uext4_blockdev::BlockDevice;
+use uext4_ondisk::features::{Compat, Incompat, RoCompat};
 use uext4_ondisk::group_desc::{DescChecksum, GroupDesc, desc_checksum};
 use uext4_ondisk::inode::{FileType, RawInode};
 use uext4_ondisk::num::index;
+use uext4_ondisk::superblock::SuperBlock;
 use uext4_ondisk::{Geometry, GroupNr, Ino};
 
 /// How well the descriptors fit.
@@ -68,6 +70,45 @@ impl Fit {
         }
     }
 }
+
+/// Whether the feature sparse_super is lost: without it each group has a backup, but only those
+/// groups have one that have it with the feature too, and these say so.
+pub fn has_lost_sparse_super(
+    device: &dyn BlockDevice,
+    superblock: &SuperBlock,
+    geometry: &Geometry,
+) -> bool {
+    let features = superblock.features();
+    let is_sparse = features.ro_compat.contains(RoCompat::SPARSE_SUPER)
+        || features.compat.contains(Compat::SPARSE_SUPER2)
+        || features.incompat.contains(Incompat::META_BG);
+    let groups = geometry.groups_count.get();
+    if is_sparse || groups <= DENSE[0] {
+        return false;
+    }
+    let backup = |&group: &u32| {
+        let start = geometry.group_start(GroupNr(group));
+        let mut bytes = [0; 1024];
+        device
+            .read_at(geometry.block_size.byte_offset(start)?, &mut bytes)
+            .ok()?;
+        let backup = SuperBlock::parse(&bytes).ok()?;
+        (backup.s_uuid == superblock.s_uuid).then_some(backup)
+    };
+    let is_there = |group: &&u32| **group < groups;
+    let says_so = |backup: SuperBlock| {
+        let features = backup.features().ro_compat;
+        features.contains(RoCompat::SPARSE_SUPER)
+    };
+    let mut dense = DENSE.iter().filter(is_there);
+    let mut sparse = SPARSE.iter().filter(is_there);
+    dense.all(|group| backup(group).is_none())
+        && sparse.any(|group| backup(group).is_some_and(says_so))
+}
+
+/// Groups that have a backup with sparse_super, and some that have none with it.
+const SPARSE: [u32; 4] = [1, 3, 5, 7];
+const DENSE: [u32; 4] = [2, 4, 6, 8];
 
 fn can_be(geometry: &Geometry, group: GroupNr, desc: &GroupDesc, bytes: &[u8]) -> bool {
     let inside = |start, len| super::super::descriptors::can_be(geometry, group, start, len);

@@ -13,10 +13,12 @@
 use uext4_ondisk::features::{Compat, FEATURES, FeatureBit, Features, Incompat, RoCompat};
 use uext4_ondisk::inode::{FileType, InodeFlags, RawInode};
 use uext4_ondisk::num::index;
+use uext4_ondisk::quota::QuotaKind;
 use uext4_ondisk::superblock::SuperBlock;
 use uext4_ondisk::xattr::EXT4_XATTR_MAGIC;
 use uext4_ondisk::{GroupNr, Ino, Pblk};
 
+use super::quota_files::begins_with_magic;
 use crate::error::Result;
 use crate::finding::{Finding, Place};
 use crate::inodes::inline_value;
@@ -64,7 +66,7 @@ impl Shown {
     }
 }
 
-const SHOWN: [Shown; 6] = [
+const SHOWN: [Shown; 7] = [
     Shown::proved(FeatureBit::Incompat(Incompat::INLINE_DATA), |_, used| {
         let has_rest = inline_value(&used.raw, used.bytes).is_some();
         Ok(has(&used.raw, InodeFlags::INLINE_DATA) && has_rest)
@@ -76,6 +78,15 @@ const SHOWN: [Shown; 6] = [
         Ok(has(&used.raw, InodeFlags::EA_INODE) && is_counted)
     }),
     Shown::proved(FeatureBit::Compat(Compat::EXT_ATTR), has_attributes),
+    Shown::proved(FeatureBit::RoCompat(RoCompat::QUOTA), |volume, used| {
+        let superblock = volume.superblock();
+        let kind = match used.ino {
+            Ino::USER_QUOTA if superblock.s_usr_quota_inum.get() == used.ino.0 => QuotaKind::User,
+            Ino::GROUP_QUOTA if superblock.s_grp_quota_inum.get() == used.ino.0 => QuotaKind::Group,
+            _ => return Ok(false),
+        };
+        begins_with_magic(volume, used.ino, kind)
+    }),
     Shown::by_flag(FeatureBit::Incompat(Incompat::CASEFOLD), |_, used| {
         Ok(has(&used.raw, InodeFlags::CASEFOLD))
     }),

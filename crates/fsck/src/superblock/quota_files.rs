@@ -62,7 +62,8 @@ pub fn run(volume: &Volume, findings: &Findings<'_>) -> Result<()> {
     Ok(())
 }
 
-fn begins_with_magic(volume: &Volume, ino: Ino, kind: QuotaKind) -> Result<bool> {
+/// Whether an inode holds a quota file of a kind, by its first bytes.
+pub fn begins_with_magic(volume: &Volume, ino: Ino, kind: QuotaKind) -> Result<bool> {
     let bytes = volume.read_inode(ino)?;
     let raw = bytes.and_then(|bytes| RawInode::parse(&bytes, ino).ok());
     let map = raw.and_then(|raw| Map::of(volume, &raw));

@@ -16,6 +16,7 @@ const SEEDS: u64 = 3;
 
 /// Where the examination and e2fsck may differ: kind, image (all if empty), and why.
 const DIFFERENCES: &[(&str, &str, &str)] = &[
+    ("superblock-without-ea-inode", "", EA_FEATURE),
     ("inode-ea-flag", "", EA_FLAG),
     ("inode-verity-flag-without-the-feature", "", VERITY),
     ("attribute-inode-content", "", VALUE),
@@ -31,6 +32,7 @@ const DIFFERENCES: &[(&str, &str, &str)] = &[
     ("journal-device", "", JOURNAL),
 ];
 
+const EA_FEATURE: &str = "the kernel refuses to read such attributes without the feature";
 const EA_FLAG: &str = "the kernel refuses to open an inode with the flag by a name";
 const VERITY: &str = "the kernel refuses to open a file with the flag without the feature";
 const VALUE: &str = "the kernel refuses to read a value whose hash is not that of its bytes";
