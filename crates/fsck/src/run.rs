@@ -35,10 +35,11 @@ pub struct Outcome {
     pub has_damage: bool,
     /// The device with all changes.
     pub overlay: Overlay,
-    /// The clusters in use once they are made.
+    /// The clusters in use once they are made, and those that anything had an owner for before:
+    /// until the changes are durable, both are needed.
     pub used: ClusterSet,
-    /// Whether the last round found nothing that is more than a note: the result of the changes is consistent. Of a check,
-    /// which has one round, whether the file system is.
+    /// Whether the last round found nothing that is more than a note: the result of the changes is
+    /// consistent. Of a check, which has one round, whether the file system is.
     pub is_clean: bool,
 }
 
@@ -86,6 +87,7 @@ fn rounds(
         repair.into_overlay(&overlay, cause)?;
     }
     let (summary, mut overlay, mut used) = round(overlay, options, &findings)?;
+    used.add_removed_and(None);
     let was_clean = findings.count() == 0;
     let mut is_clean = was_clean;
     for _ in 1..rounds_max {
@@ -93,7 +95,9 @@ fn rounds(
             break;
         }
         let before = findings.count();
+        let owned = used;
         (_, overlay, used) = round(overlay, options, &findings)?;
+        used.add_removed_and(Some(&owned));
         is_clean = findings.count() == before;
     }
     Ok(Outcome {
