@@ -197,10 +197,11 @@ pub fn with_front_page(command: Command) -> Command {
 
 /// All problems, as `uext4 help problems` prints them.
 pub fn problem_page() -> String {
-    let mut text = "What `uext4 check` finds and `uext4 repair` mends. A note is completed by the \
-                    next mount; what is safe\n`repair -p` mends; damage is for a human to decide \
-                    on. The last line of each says what the remedy\nmay lose.\n"
-        .to_owned();
+    let mut text =
+        "What `uext4 check` finds and `uext4 repair` mends. What a note says, the next mount \
+                    completes;\nwhat is safe, `repair -p` mends; damage is for a human to decide \
+                    on. The last line of each\nis the remedy, and what it may lose.\n"
+            .to_owned();
     let mut structure = "";
     for problem in Problem::all() {
         if problem.structure() != structure {

@@ -79,8 +79,8 @@ impl Drop for Loop {
     }
 }
 
-/// An image mounted by the kernel's ext4; unmounted and detached when dropped. A test that still has
-/// one of its files open then fails: it would wait long for nothing.
+/// An image mounted by the kernel's ext4; unmounted and detached when dropped. A test that still
+/// has one of its files open then fails: it would wait long for nothing.
 #[derive(Debug)]
 pub struct Mount {
     point: TempDir,

@@ -379,9 +379,21 @@ fn print_summary(outcome: &Outcome, writes: &Writes, out: &mut Output) -> Result
             .filter(|(_, f)| f.problem.info().loss == loss);
         match lost.count() {
             0 => {}
-            count => write!(out, "; {count} may lose {}", loss.name())?,
+            1 => write!(out, "; 1 may lose {}", lost_words(loss))?,
+            count => write!(out, "; {count} may each lose {}", lost_words(loss))?,
         }
     }
     writeln!(out)?;
     Ok(())
+}
+
+/// What a remedy loses, in words.
+fn lost_words(loss: Loss) -> &'static str {
+    match loss {
+        Loss::Nothing => "nothing",
+        Loss::Name => "a name (the file goes to lost+found)",
+        Loss::Attributes => "attributes of a file",
+        Loss::Data => "data of a file",
+        Loss::File => "a file",
+    }
 }

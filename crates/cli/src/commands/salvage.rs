@@ -32,9 +32,9 @@ const MEMORY: u64 = 96 << 20;
 /// Read out what can be read from a damaged file system
 ///
 /// The image is never written: what `repair` would do is done in memory, and the files of the
-/// result are copied to a directory or a tar archive. `salvage.jsonl` (in the directory, or next
-/// to the archive) has a line for each file: where its name comes from, whether it is whole, and what
-/// was wrong with it.
+/// result are copied to a directory or a tar archive. `salvage.jsonl` in the directory, or
+/// OUT.tar.jsonl next to the archive, has a line for each file: where its name comes from, whether
+/// it is whole, and what was wrong with it.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   uext4 salvage disk.img -o rescued
