@@ -8,8 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
-use uext4::{Image, OpenOptions};
-use uext4_blockdev::{Access, FileDevice};
+use uext4_blockdev::{Access, BlockDevice, FileDevice};
 
 use crate::lab;
 

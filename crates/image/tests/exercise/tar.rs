@@ -4,8 +4,7 @@
 use std::fs;
 use std::sync::Arc;
 
-use uext4::{Image, OpenOptions};
-use uext4_blockdev::{Access, FileDevice};
+use uext4_blockdev::{Access, BlockDevice, FileDevice};
 use uext4_image::{BuildOptions, Source, build};
 
 /// Bytes of a header, and where its sum is.

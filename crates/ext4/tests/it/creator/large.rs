@@ -28,8 +28,10 @@ fn a_directory_of_100000_files() {
         read: AtomicU64::new(0),
     });
     let examined: Arc<dyn BlockDevice> = Arc::<Counting>::clone(&device);
-    let mut options = Options::default();
-    options.memory = 4 << 20;
+    let options = Options {
+        memory: 4 << 20,
+        ..Options::default()
+    };
     let outcome = uext4_fsck::examine(&examined, &options, &()).unwrap();
     assert!(outcome.findings.is_empty(), "{:?}", outcome.findings);
     assert!(outcome.summary.inodes > 100_000);

@@ -7,7 +7,7 @@ use std::thread;
 
 use uext4::tuning::Policies;
 use uext4::xattr::SetMode;
-use uext4::{Creation, Image, NewInode, OpenInode, OpenOptions, Volume};
+use uext4::{Creation, NewInode, OpenInode, OpenOptions, Volume};
 use uext4_blockdev::{BlockDevice, MemoryDevice, VirtualClock};
 use uext4_lab_policies::mbcache::{Options, Policy};
 use uext4_mkfs::{BlockSizeWish, parse_features};
