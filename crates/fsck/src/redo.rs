@@ -304,7 +304,7 @@ impl Writes {
     }
 
     /// Writes all changes of `plan` in the order of their blocks, without a log: for a device that
-    /// nobody needs if this is cut off, or whose old contents are kept.
+    /// is of no use if this is cut off, or whose old contents are in an undo file.
     ///
     /// # Errors
     /// Of the device.
