@@ -1,12 +1,13 @@
-//! What later passes must know of each inode: four bytes an inode, in the groups that have any.
+//! What later passes must know of each inode: one byte an inode, in the groups that have any.
 //!
 //! ```text
-//! bits 0–3: kind   4: external attribute value   6–15: links stored   16–31: links counted
+//! bits 0–3: kind   4: one link is counted   5: one link is stored   6: the rest is in the table
 //! ```
-//! Link counts of 1,023 and more are kept in a table on the side.
+//! Most inodes are files with one name. What does not fit into a byte (directories, files with
+//! several names, values of attributes) is in a table of its group, under a lock.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
@@ -42,16 +43,146 @@ pub enum Kind {
 /// What is known of all inodes. Threads may add and count at the same time.
 #[derive(Debug)]
 pub struct InodeMap {
-    groups: Box<[OnceLock<Box<[AtomicU32]>>]>,
+    groups: Box<[OnceLock<Box<Group>>]>,
     per_group: u32,
-    many_links: Mutex<HashMap<Ino, u16, FxBuildHasher>>,
 }
 
-const MANY: u32 = 1023;
-const EA_INODE: u32 = 1 << 4;
-const STORED_SHIFT: u32 = 6;
-const COUNTED_SHIFT: u32 = 16;
-const RESERVED: u32 = 15;
+/// The inodes of one group.
+#[derive(Debug)]
+struct Group {
+    bytes: Box<[AtomicU8]>,
+    /// Of the inodes whose byte has [`IN_TABLE`], by their number within the group. A byte changes
+    /// without this lock only while it has not that bit, and never gets it without the lock.
+    table: Mutex<HashMap<u32, Links, FxBuildHasher>>,
+}
+
+/// What does not fit into a byte.
+#[derive(Clone, Copy, Debug, Default)]
+struct Links {
+    stored: u16,
+    counted: u16,
+    is_ea_inode: bool,
+}
+
+const KIND: u8 = 15;
+const COUNTED: u8 = 1 << 4;
+const STORED: u8 = 1 << 5;
+const IN_TABLE: u8 = 1 << 6;
+const RESERVED: u8 = 15;
+
+impl Group {
+    fn new(inodes: u32) -> Box<Self> {
+        Box::new(Self {
+            bytes: (0..inodes).map(|_| AtomicU8::new(0)).collect(),
+            table: Mutex::default(),
+        })
+    }
+
+    fn byte(&self, at: u32) -> u8 {
+        self.bytes[index(at)].load(Ordering::Relaxed)
+    }
+
+    /// Notes what is stored of an inode, and keeps what is counted.
+    fn set(&self, at: u32, kind: u8, stored: Links) {
+        let mut table = self.table.lock();
+        let mut links = Links {
+            counted: self.links(&table, at).counted,
+            ..stored
+        };
+        let is_small = |links: Links| !links.is_ea_inode && links.stored <= 1 && links.counted <= 1;
+        while is_small(links) {
+            let counted = if links.counted == 0 { 0 } else { COUNTED };
+            let new = kind | counted | if links.stored == 0 { 0 } else { STORED };
+            // Another thread may count the first link meanwhile.
+            let old = self.byte(at);
+            let is_same = old & IN_TABLE != 0 || (old & COUNTED) == counted;
+            if is_same && self.swap(at, old, new) {
+                table.remove(&at);
+                return;
+            }
+            links.counted = self.links(&table, at).counted;
+        }
+        let old = self.bytes[index(at)].swap(kind | IN_TABLE, Ordering::Relaxed);
+        if old & IN_TABLE == 0 && old & COUNTED != 0 {
+            links.counted = links.counted.max(1);
+        }
+        table.insert(at, links);
+    }
+
+    /// Counts one link.
+    fn count(&self, at: u32) {
+        let old = self.byte(at);
+        if old & (IN_TABLE | COUNTED) == 0 && self.swap(at, old, old | COUNTED) {
+            return;
+        }
+        let mut table = self.table.lock();
+        loop {
+            let old = self.byte(at);
+            if old & (IN_TABLE | COUNTED) == 0 {
+                if self.swap(at, old, old | COUNTED) {
+                    return;
+                }
+                continue;
+            }
+            let mut links = self.links(&table, at);
+            links.counted = links.counted.saturating_add(1);
+            // It has the bit of the table or a link: nothing but this lock's holder changes it.
+            self.bytes[index(at)].store(old & KIND | IN_TABLE, Ordering::Relaxed);
+            table.insert(at, links);
+            return;
+        }
+    }
+
+    /// Takes back a count.
+    fn uncount(&self, at: u32) {
+        let mut table = self.table.lock();
+        match table.get_mut(&at) {
+            Some(links) => links.counted = links.counted.saturating_sub(1),
+            None => _ = self.bytes[index(at)].fetch_and(!COUNTED, Ordering::Relaxed),
+        }
+    }
+
+    fn swap(&self, at: u32, old: u8, new: u8) -> bool {
+        let byte = &self.bytes[index(at)];
+        byte.compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    /// The links of an inode.
+    fn links(&self, table: &HashMap<u32, Links, FxBuildHasher>, at: u32) -> Links {
+        match self.byte(at) {
+            byte if byte & IN_TABLE != 0 => table.get(&at).copied().unwrap_or_default(),
+            byte => small(byte),
+        }
+    }
+
+    fn known(&self, at: u32) -> Known {
+        let byte = self.byte(at);
+        let links = match byte & IN_TABLE != 0 {
+            true => self.links(&self.table.lock(), at),
+            false => small(byte),
+        };
+        Known {
+            kind: match byte & KIND {
+                0 => Kind::Unused,
+                RESERVED => Kind::Reserved,
+                code => file_type(code).map_or(Kind::Unused, Kind::File),
+            },
+            is_ea_inode: links.is_ea_inode,
+            stored: links.stored,
+            counted: links.counted,
+        }
+    }
+}
+
+/// What a byte without [`IN_TABLE`] says of links.
+fn small(byte: u8) -> Links {
+    Links {
+        stored: u16::from(byte & STORED != 0),
+        counted: u16::from(byte & COUNTED != 0),
+        is_ea_inode: false,
+    }
+}
 
 impl InodeMap {
     /// No inode in use.
@@ -61,7 +192,6 @@ impl InodeMap {
                 .map(|_| OnceLock::new())
                 .collect(),
             per_group: geometry.inodes_per_group.get(),
-            many_links: Mutex::default(),
         }
     }
 
@@ -71,90 +201,65 @@ impl InodeMap {
         let Some((group, at)) = self.place(ino) else {
             return;
         };
-        let words = group.get_or_init(|| (0..self.per_group).map(|_| AtomicU32::new(0)).collect());
         let kind = match kind {
             Kind::Unused => 0,
             Kind::File(file_type) => code(file_type),
             Kind::Reserved => RESERVED,
         };
-        let stored = u32::from(links).min(MANY);
-        if stored == MANY {
-            self.many_links.lock().insert(ino, links);
-        }
-        let ea_inode = if is_ea_inode { EA_INODE } else { 0 };
-        let new = kind | ea_inode | stored << STORED_SHIFT;
-        let keep = u32::MAX << COUNTED_SHIFT;
-        let set = |old: u32| Some(old & keep | new);
-        // The closure never refuses.
-        let _ = words[at].fetch_update(Ordering::Relaxed, Ordering::Relaxed, set);
+        let stored = Links {
+            stored: links,
+            counted: 0,
+            is_ea_inode,
+        };
+        group
+            .get_or_init(|| Group::new(self.per_group))
+            .set(at, kind, stored);
     }
 
     /// Counts a directory entry that refers to the inode.
     pub fn count_link(&self, ino: Ino) {
         if let Some((group, at)) = self.place(ino) {
-            let words =
-                group.get_or_init(|| (0..self.per_group).map(|_| AtomicU32::new(0)).collect());
-            let old = words[at].fetch_add(1 << COUNTED_SHIFT, Ordering::Relaxed);
-            if old >> COUNTED_SHIFT == 0xFFFF {
-                // It has wrapped around: back to the most that can be counted.
-                words[at].fetch_sub(1 << COUNTED_SHIFT, Ordering::Relaxed);
-            }
+            group.get_or_init(|| Group::new(self.per_group)).count(at);
         }
     }
 
     /// Takes back a count; see [`InodeMap::count_link`].
     pub fn uncount_link(&self, ino: Ino) {
         if let Some((group, at)) = self.place(ino)
-            && let Some(words) = group.get()
-            && words[at].load(Ordering::Relaxed) >> COUNTED_SHIFT != 0
+            && let Some(group) = group.get()
         {
-            words[at].fetch_sub(1 << COUNTED_SHIFT, Ordering::Relaxed);
+            group.uncount(at);
         }
     }
 
     /// What is known of an inode; unused if nothing is, or if it does not exist.
     pub fn get(&self, ino: Ino) -> Known {
-        let word = self.place(ino).and_then(|(group, at)| {
-            let words = group.get()?;
-            Some(words[at].load(Ordering::Relaxed))
-        });
-        self.decode(ino, word.unwrap_or(0))
+        let known = self
+            .place(ino)
+            .and_then(|(group, at)| Some(group.get()?.known(at)));
+        known.unwrap_or(Known {
+            kind: Kind::Unused,
+            is_ea_inode: false,
+            stored: 0,
+            counted: 0,
+        })
     }
 
     /// The inodes of a group about which anything is known, in order.
     pub fn in_group(&self, group: GroupNr) -> impl Iterator<Item = (Ino, Known)> + '_ {
-        let words = self.groups.get(index(group.0)).and_then(OnceLock::get);
+        let inodes = self.groups.get(index(group.0)).and_then(OnceLock::get);
         let first = group.0.saturating_mul(self.per_group).saturating_add(1);
-        let words = words.map_or(&[][..], |words| &**words);
-        (first..).map(Ino).zip(words).filter_map(|(ino, word)| {
-            let word = word.load(Ordering::Relaxed);
-            (word != 0).then(|| (ino, self.decode(ino, word)))
+        inodes.into_iter().flat_map(move |inodes| {
+            let numbers = (0..self.per_group).zip((first..).map(Ino));
+            let numbers = numbers.filter(|&(at, _)| inodes.byte(at) != 0);
+            numbers.map(|(at, ino)| (ino, inodes.known(at)))
         })
     }
 
-    fn decode(&self, ino: Ino, word: u32) -> Known {
-        let stored = word >> STORED_SHIFT & MANY;
-        let stored = match stored {
-            MANY => self.many_links.lock().get(&ino).copied().unwrap_or(0),
-            stored => stored as u16,
-        };
-        let kind = match word & 15 {
-            0 => Kind::Unused,
-            RESERVED => Kind::Reserved,
-            code => file_type(code).map_or(Kind::Unused, Kind::File),
-        };
-        Known {
-            kind,
-            is_ea_inode: word & EA_INODE != 0,
-            stored,
-            counted: (word >> COUNTED_SHIFT) as u16,
-        }
-    }
-
-    fn place(&self, ino: Ino) -> Option<(&OnceLock<Box<[AtomicU32]>>, usize)> {
+    fn place(&self, ino: Ino) -> Option<(&OnceLock<Box<Group>>, u32)> {
         let number = ino.0.checked_sub(1)?;
         let group = self.groups.get(index(number / self.per_group))?;
-        Some((group, index(number % self.per_group)))
+        Some((group, number % self.per_group))
     }
 }
 
@@ -168,13 +273,95 @@ const TYPES: [FileType; 7] = [
     FileType::Symlink,
 ];
 
-fn code(file_type: FileType) -> u32 {
+fn code(file_type: FileType) -> u8 {
     (1..)
         .zip(TYPES)
         .find(|(_, t)| *t == file_type)
         .map_or(0, |(code, _)| code)
 }
 
-fn file_type(code: u32) -> Option<FileType> {
-    TYPES.get(index(code.checked_sub(1)?)).copied()
+fn file_type(code: u8) -> Option<FileType> {
+    TYPES.get(usize::from(code.checked_sub(1)?)).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    fn map() -> InodeMap {
+        InodeMap {
+            groups: (0..2).map(|_| OnceLock::new()).collect(),
+            per_group: 8,
+        }
+    }
+
+    const FILE: Kind = Kind::File(FileType::Regular);
+
+    #[test]
+    fn what_is_noted_and_counted_is_known() {
+        for links in [0, 1, 2, 1023, 65_535] {
+            for is_ea_inode in [false, true] {
+                for counted in 0..4 {
+                    let map = map();
+                    map.count_link(Ino(9));
+                    (1..counted).for_each(|_| map.count_link(Ino(9)));
+                    map.set(Ino(9), FILE, is_ea_inode, links);
+                    map.count_link(Ino(9));
+                    map.uncount_link(Ino(9));
+                    let known = Known {
+                        kind: FILE,
+                        is_ea_inode,
+                        stored: links,
+                        counted: counted.max(1),
+                    };
+                    assert_eq!(map.get(Ino(9)), known);
+                    let in_group: Vec<_> = map.in_group(GroupNr(1)).collect();
+                    assert_eq!(in_group, [(Ino(9), known)]);
+                    // Back to what fits into a byte.
+                    (0..4).for_each(|_| map.uncount_link(Ino(9)));
+                    map.set(Ino(9), Kind::Unused, false, 0);
+                    assert_eq!(map.in_group(GroupNr(1)).count(), 0);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_that_do_not_exist_are_nothing() {
+        let map = map();
+        for ino in [0, 17, u32::MAX] {
+            map.set(Ino(ino), FILE, false, 1);
+            map.count_link(Ino(ino));
+            map.uncount_link(Ino(ino));
+            assert_eq!(map.get(Ino(ino)).kind, Kind::Unused);
+        }
+        assert_eq!(map.in_group(GroupNr(7)).count(), 0);
+    }
+
+    #[test]
+    fn counts_have_an_upper_limit() {
+        let map = map();
+        (0..70_000).for_each(|_| map.count_link(Ino(1)));
+        assert_eq!(map.get(Ino(1)).counted, u16::MAX);
+    }
+
+    #[test]
+    fn threads_count_and_note_at_once() {
+        for _ in 0..200 {
+            let map = map();
+            thread::scope(|scope| {
+                for _ in 0..3 {
+                    scope.spawn(|| (1..=16).for_each(|ino| map.count_link(Ino(ino))));
+                }
+                scope.spawn(|| (1..=16).for_each(|ino| map.set(Ino(ino), FILE, false, 1)));
+                scope.spawn(|| (1..=16).for_each(|ino| map.set(Ino(ino), FILE, false, 1)));
+            });
+            for ino in 1..=16 {
+                let known = map.get(Ino(ino));
+                assert_eq!((known.kind, known.stored, known.counted), (FILE, 1, 3));
+            }
+        }
+    }
 }
