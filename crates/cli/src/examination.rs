@@ -1,4 +1,4 @@
-//! What `check`, `repair` and `fsck` share: options, progress, and the list of findings.
+//! What `check`, `repair`, `salvage` and `fsck` share: options, progress, and counts in words.
 
 use std::fmt;
 use std::num::NonZeroUsize;
@@ -57,15 +57,28 @@ impl ExamineArgs {
 /// The failure of an examination or a repair.
 pub fn failure(image: impl fmt::Display, error: &Error) -> Failure {
     let exit = match error {
-        Error::NotExt4 { .. } | Error::CutOff { .. } => Exit::Damaged,
+        Error::NotExt4 { .. } | Error::CutOff { .. } | Error::NoSpace { .. } => Exit::Damaged,
         Error::Cancelled => Exit::Interrupted,
         _ => Exit::CouldNot,
     };
-    Failure::new(exit, format_args!("{image}: {error}"))
+    let failure = Failure::new(exit, format_args!("{image}: {error}"));
+    match error {
+        Error::NotExt4 { .. } => failure.hint(
+            "if there was one, `uext4 salvage IMAGE -o DIR` searches the whole image; --superblock \
+             and --block-size name a backup that is known",
+        ),
+        _ => failure,
+    }
 }
 
-/// Seconds since 1970, as the superblock keeps them.
-fn now() -> u32 {
+/// "1 finding", "2 findings".
+pub fn counted(count: u64, what: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {what}{plural}")
+}
+
+/// Seconds since 1970, as the superblock stores them.
+pub fn now() -> u32 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| {
         u32::try_from(since.as_secs()).unwrap_or(u32::MAX)
@@ -76,6 +89,13 @@ fn now() -> u32 {
 pub struct Watching<F> {
     bar: Mutex<Examining>,
     each: Mutex<F>,
+}
+
+impl Watching<fn(&Finding)> {
+    /// Shows progress only.
+    pub fn progress() -> Self {
+        Self::new(|_| ())
+    }
 }
 
 impl<F: FnMut(&Finding) + Send> Watching<F> {

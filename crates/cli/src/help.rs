@@ -4,6 +4,7 @@
 //! that each command stands in it exactly once, and that the first page fits a screen.
 
 use clap::Command;
+use uext4_fsck::Problem;
 
 /// The first page. At most 50 lines with the lines that clap adds.
 const FRONT_PAGE: &str = "\
@@ -34,17 +35,16 @@ Change an image (every change goes through the journal):
   quota          Report the quotas of users, groups and projects, or set limits
   trim, dedup-xattrs, sync
                  Discard free blocks; merge equal xattr blocks; replay the journal
-Check an image:
+Check and repair an image:
   check          Check structures, checksums and counts; the image is not changed
-Repair a damaged image:
   repair, undo   Show what mends it, and write that; put back what was overwritten
-  salvage        Read out what can be read, and say how each file was found
-  fsck           Check and repair with the flags of e2fsck
+  fsck           Check and repair, with the flags of e2fsck
+  salvage        Copy out what can be read of a damaged image
 Mount an image:
   mount, umount  Show an image as a directory, to every program; unmount it
   doctor         Show what this machine offers for mounts, and what is missing
 Help:
-  help           Explain a COMMAND, or: image, sizes, exit-codes, examples, profiles
+  help           Explain a COMMAND, or: image, sizes, exit-codes, examples, profiles, problems
   completions    Print the completions of bash, zsh or fish
 
 Options: -h, --help; -V, --version
@@ -126,7 +126,7 @@ How `uext4 build` (and `uext4 mkfs -d`) chooses the size of the image:
 ";
 
 const EXIT_CODES: &str = "\
-Every command but mount and umount ends with one of these exit codes:
+Every command but mount, umount, repair and fsck ends with one of these exit codes:
 
   0  done; for check: the file system is clean
   1  a path does not exist in the image, or part of the work could not be done (the rest was)
@@ -146,6 +146,15 @@ mount and umount have the exit codes of mount(8):
   4   an internal error
   8   interrupted
   32  not mounted, or unmounted although data could not be written
+
+repair and fsck have the exit codes of fsck(8):
+
+  0   the file system is clean
+  1   it was damaged and is repaired
+  4   it is left damaged: the repair was not allowed, not wanted or not possible
+  8   failed: no such image, in use, no permission, I/O error, unsupported feature
+  16  the command line is wrong
+  32  interrupted
 ";
 
 const EXAMPLES: &str = "\
@@ -157,6 +166,8 @@ const EXAMPLES: &str = "\
   uext4 build ./rootfs -o disk.img      an image from a directory or a tar archive
   uext4 mkfs disk.img 1G                an empty file system, as mke2fs would make it
   uext4 check disk.img                  is it clean?
+  uext4 repair --plan disk.img          what would a repair write?
+  uext4 repair --undo saved disk.img    repair it, and save what is overwritten
   uext4 put disk.img ./site /srv        copy files and directories in
   uext4 rm -r disk.img /var/cache       remove a directory
   uext4 script disk.img < commands      many changes at once
@@ -182,6 +193,28 @@ pub fn with_front_page(command: Command) -> Command {
             let end = command.get_after_help().map(ToString::to_string);
             command.after_help(format!("{SEE_IMAGE}\n\n{}", end.unwrap_or_default()))
         })
+}
+
+/// All problems, as `uext4 help problems` prints them.
+pub fn problem_page() -> String {
+    let mut text =
+        "What `uext4 check` finds and `uext4 repair` mends. What a note says, the next mount \
+                    completes;\nwhat is safe, `repair -p` mends; damage is for a human to decide \
+                    on. The last line of each\nis the remedy, and what it may lose.\n"
+            .to_owned();
+    let mut structure = "";
+    for problem in Problem::all() {
+        if problem.structure() != structure {
+            structure = problem.structure();
+            text += &format!("\n{}:\n", structure.to_uppercase());
+        }
+        let info = problem.info();
+        let wrong = info.text.replace(['{', '}'], "*");
+        let (name, severity) = (info.name, info.severity.name());
+        let (remedy, loss) = (info.remedy, info.loss.name());
+        text += &format!("\n  {name} ({severity})\n    {wrong}\n    {remedy}; loses {loss}\n");
+    }
+    text
 }
 
 /// The commands under their headings, as the first page lists them.

@@ -4,7 +4,8 @@
 //! `mount.fuse.uext4 IMAGE DIR [-s] [-n] [-v] [-f] [-t TYPE] [-o OPTIONS]` is
 //! `uext4 mount IMAGE DIR -o OPTIONS`, and
 //! `umount.fuse.uext4 DIR [-n] [-l] [-f] [-r] [-v] [-t TYPE]` is `uext4 umount DIR [-l]`.
-//! `fsck.uext4` and its like are `uext4 fsck`, and `mkfs.ext4` and its like are `uext4 mkfs -t TYPE`; mke2fs makes ext2 if no type is given.
+//! `fsck.uext4` and its like are `uext4 fsck`, and `mkfs.ext4` and its like are
+//! `uext4 mkfs -t TYPE`; mke2fs makes ext2 if no type is given.
 
 use std::ffi::OsString;
 use std::path::Path;

@@ -23,7 +23,7 @@ pub fn not_ext(image: &Path, device: &Arc<dyn BlockDevice>) -> Failure {
             if let Some(block) = backup_of(&**device).filter(|_| !held.is_known) {
                 let what = format_args!("{path}: the superblock is lost, but its backup is there");
                 return Failure::new(Exit::Damaged, what).hint(format!(
-                    "it can only be read, by that backup; `e2fsck -b {} IMAGE` repairs it",
+                    "read it by that backup, or restore it: `uext4 repair --superblock {} IMAGE`",
                     block.0
                 ));
             }

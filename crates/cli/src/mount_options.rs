@@ -38,7 +38,7 @@ pub fn parse(lists: &[String]) -> Result<MountOptions, Failure> {
     if options.superblock_kib.is_some() && !options.read_only {
         return wrong(
             "sb",
-            "only with ro: a lost superblock is for e2fsck to repair",
+            "only with ro: `uext4 repair` restores a lost superblock",
         );
     }
     let together = options.engine.check();

@@ -251,7 +251,7 @@ pub fn open_to_write(place: &PlaceArgs, options: &OpenOptions) -> Result<Volume,
         if fs.superblock().s_state.get() & STATE_ERROR != 0 {
             messages::warning(format_args!(
                 "{}: errors are recorded in the file system: unmount it soon, and repair it with \
-                 `e2fsck -f IMAGE`",
+                 `uext4 repair IMAGE`",
                 place.image.display()
             ));
         }

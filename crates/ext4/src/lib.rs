@@ -64,7 +64,6 @@ mod alloc;
 mod api;
 mod base;
 pub mod bulk;
-pub mod check;
 mod dir;
 mod file;
 mod inode;

@@ -1,5 +1,5 @@
 //! The three ways to write a plan: in place through the redo log, in place after an undo file,
-//! and to a copy that nobody uses yet.
+//! and to a copy that is not yet in use.
 
 use std::path::Path;
 

@@ -48,7 +48,10 @@ pub enum Error {
         limit: u64,
     },
     /// There is no room in the file system for what a remedy must write.
-    #[error("no free block is left for {what}; make the file system larger, or repair with --into")]
+    #[error(
+        "no free block is left for {what}: make a copy of the file system larger (`truncate`, \
+         `resize2fs -f`), or read it by `uext4 salvage`"
+    )]
     NoSpace {
         /// What needs the block.
         what: &'static str,

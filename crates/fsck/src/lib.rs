@@ -83,7 +83,7 @@ pub use overlay::{ChangedBlock, Overlay};
 pub use problem::{Loss, Problem, Severity};
 pub use redo::{UnfinishedRepair, Writes};
 pub use report::{Cause, Observer, Pass, Progress};
-pub use run::{Outcome, examine, plan};
+pub use run::{Outcome, examine, findings, plan};
 pub use summary::Summary;
 
 #[cfg(test)]

@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 use crate::finding::Finding;
-use crate::problem::Severity;
+use crate::problem::{
+    GroupProblem, JournalProblem, Problem, QuotaProblem, Severity, SuperblockProblem,
+};
 
 /// The number of a finding: the cause of a change. Numbers are given in any order while a pass
 /// runs; see [`Findings::finish_pass`].
@@ -72,6 +74,27 @@ pub trait Observer: Sync {
     }
 }
 
+/// For callers that only want the outcome.
+impl Observer for () {
+    fn finding(&self, _: &Finding) {}
+}
+
+/// Whether a problem is what the deletion of an orphan leaves: marks and counts of what it held.
+/// The next mount would take them back with the inode, so that they are no damage.
+fn follows_from_orphans(problem: Problem) -> bool {
+    matches!(
+        problem,
+        Problem::Group(
+            GroupProblem::BlocksMarked
+                | GroupProblem::InodesMarked
+                | GroupProblem::FreeBlocks
+                | GroupProblem::FreeInodes
+                | GroupProblem::UsedDirectories
+        ) | Problem::Superblock(SuperblockProblem::FreeBlocks | SuperblockProblem::FreeInodes)
+            | Problem::Quota(QuotaProblem::Usage)
+    )
+}
+
 /// Collects the findings of a run.
 pub struct Findings<'a> {
     observer: &'a dyn Observer,
@@ -80,6 +103,8 @@ pub struct Findings<'a> {
     next: AtomicU32,
     count: AtomicU64,
     notes: AtomicU64,
+    /// Inodes that were deleted or cut in this round, because they waited for it.
+    orphans: AtomicU64,
     not_safe: AtomicBool,
     open: Mutex<Vec<(Cause, Finding)>>,
     kept: Mutex<Vec<(Cause, Finding)>>,
@@ -94,6 +119,7 @@ impl<'a> Findings<'a> {
             next: AtomicU32::new(0),
             count: AtomicU64::new(0),
             notes: AtomicU64::new(0),
+            orphans: AtomicU64::new(0),
             not_safe: AtomicBool::new(false),
             open: Mutex::default(),
             kept: Mutex::default(),
@@ -102,8 +128,13 @@ impl<'a> Findings<'a> {
 
     /// Takes a finding and returns what the changes of its remedy name as their cause.
     pub fn report(&self, finding: Finding) -> Cause {
+        if finding.problem == JournalProblem::Orphan.into() {
+            self.orphans.fetch_add(1, Ordering::Relaxed);
+        }
+        let follows = self.orphans() > 0 && follows_from_orphans(finding.problem);
         match finding.problem.info().severity {
             Severity::Note => self.notes.fetch_add(1, Ordering::Relaxed),
+            _ if follows => self.notes.fetch_add(1, Ordering::Relaxed),
             _ => self.count.fetch_add(1, Ordering::Relaxed),
         };
         if finding.problem.info().severity == Severity::Damage {
@@ -139,6 +170,16 @@ impl<'a> Findings<'a> {
             return Err(crate::Error::Cancelled);
         }
         Ok(())
+    }
+
+    /// How many inodes were deleted or cut in this round, because they waited for it.
+    pub fn orphans(&self) -> u64 {
+        self.orphans.load(Ordering::Relaxed)
+    }
+
+    /// The next round begins: it has the orphans that are left, none.
+    pub fn begin_round(&self) {
+        self.orphans.store(0, Ordering::Relaxed);
     }
 
     /// How many notes were reported, kept or not.

@@ -8,7 +8,7 @@
 //! owners of blocks are known.
 
 use uext4_ondisk::features::Compat;
-use uext4_ondisk::indirect::{Reach, number_at, put_numbers};
+use uext4_ondisk::indirect::{Reach, number_at, numbers, put_numbers};
 use uext4_ondisk::inode::{FileType, I_BLOCK_LEN, InodeFlags, NDIR_BLOCKS, RawInode, S_IFREG};
 use uext4_ondisk::num::{hi32, index, lo16, lo32};
 use uext4_ondisk::{Geometry, Ino, Pblk};
@@ -48,7 +48,7 @@ pub fn run(volume: &Volume, findings: &Findings<'_>) -> Result<()> {
     if geometry.reserved_gdt_blocks == 0 && double.0 == 0 || is_clear {
         return Ok(());
     }
-    if !can_be_double(geometry, double) {
+    if !can_be_double(volume, double)? {
         let cause = findings.report(Finding::new(SuperblockProblem::ResizeInode, place()));
         return volume.update_inode(Ino::RESIZE, cause, |bytes| bytes.fill(0));
     }
@@ -108,11 +108,23 @@ pub fn recreate(state: &State<'_>) -> Result<()> {
     }
 }
 
-/// Whether a block can be the double indirect one: no copy of superblock and descriptors has it.
-fn can_be_double(geometry: &Geometry, block: Pblk) -> bool {
+/// Whether a block can be the double indirect one: no copy of superblock and descriptors has it,
+/// and it holds most of the right numbers, so that it is no other file's.
+fn can_be_double(volume: &Volume, block: Pblk) -> Result<bool> {
+    let geometry = volume.geometry();
     let group = geometry.group_of(block);
     let in_head = group.is_some_and(|(group, at)| at < geometry.group_base_blocks(group));
-    geometry.contains(block, 1) && group.is_some() && !in_head
+    if !geometry.contains(block, 1) || group.is_none() || in_head {
+        return Ok(false);
+    }
+    let mut found = vec![0; geometry.block_size.len()];
+    let mut right = found.clone();
+    volume.overlay().read_block(block, &mut found)?;
+    double_block(geometry, &mut right);
+    let of_both = numbers(&found).iter().zip(numbers(&right));
+    let wanted = || of_both.clone().filter(|(_, right)| right.get() != 0);
+    let same = wanted().filter(|(found, right)| found == right).count();
+    Ok(same.saturating_mul(2) >= wanted().count())
 }
 
 /// The reserved primary blocks with their slots in the double indirect block.
@@ -247,5 +259,18 @@ mod tests {
             let found = image.repair();
             assert!(found.contains(&"resize-inode"), "{request}: {found:?}");
         }
+    }
+
+    #[test]
+    fn a_block_of_a_file_is_not_taken_for_the_inodes() {
+        let image = image();
+        image.file("f", &[b'z'; 1024]);
+        let mut at = None;
+        image.change(|bytes| at = bytes.windows(1024).position(|block| block == [b'z'; 1024]));
+        let at = at.unwrap();
+        image.debugfs(&[&format!("sif <7> block[DIND] {}", at / 1024)]);
+        let found = image.repair();
+        assert!(found.contains(&"resize-inode"), "{found:?}");
+        image.change(|bytes| assert_eq!(bytes[at..][..1024], [b'z'; 1024]));
     }
 }

@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::finding::{Finding, Place};
 use crate::options::Options;
 use crate::overlay::Overlay;
-use crate::problem::SuperblockProblem;
+use crate::problem::{Severity, SuperblockProblem};
 use crate::redo::UnfinishedRepair;
 use crate::report::{Cause, Findings, Observer, Pass, Progress};
 use crate::state::State;
@@ -35,10 +35,11 @@ pub struct Outcome {
     pub has_damage: bool,
     /// The device with all changes.
     pub overlay: Overlay,
-    /// The clusters in use once they are made.
+    /// The clusters in use once they are made, and those that anything had an owner for before:
+    /// until the changes are durable, both are needed.
     pub used: ClusterSet,
-    /// Whether the last round found nothing that is more than a note: the result of the changes is consistent. Of a check,
-    /// which has one round, whether the file system is.
+    /// Whether the last round found nothing that is more than a note: the result of the changes is
+    /// consistent. Of a check, which has one round, whether the file system is.
     pub is_clean: bool,
 }
 
@@ -67,6 +68,18 @@ pub fn plan(
     rounds(device, options, observer, ROUNDS_MAX)
 }
 
+/// What an examination with the default options finds that is more than a note: nothing, if the
+/// file system on `device` is clean. For programs and tests that need no more than that.
+///
+/// # Errors
+/// As [`examine`].
+pub fn findings(device: &Arc<dyn BlockDevice>) -> Result<Vec<Finding>> {
+    let outcome = examine(device, &Options::default(), &())?;
+    let is_more = |f: &Finding| !outcome.is_clean && f.problem.info().severity > Severity::Note;
+    let findings = outcome.findings.into_iter().map(|(_, finding)| finding);
+    Ok(findings.filter(is_more).collect())
+}
+
 fn rounds(
     device: &Arc<dyn BlockDevice>,
     options: &Options,
@@ -85,20 +98,29 @@ fn rounds(
         let cause = findings.report(finding.found(repair.blocks()));
         repair.into_overlay(&overlay, cause)?;
     }
-    let (summary, mut overlay, mut used) = round(overlay, options, &findings)?;
+    let first = round(overlay, options, &findings);
+    // What was found before an error is shown too.
+    findings.finish_pass();
+    let (summary, mut overlay, mut used) = first?;
+    used.add_removed_and(None);
     let was_clean = findings.count() == 0;
+    let orphans = findings.orphans();
     let mut is_clean = was_clean;
     for _ in 1..rounds_max {
         if is_clean {
             break;
         }
+        findings.begin_round();
         let before = findings.count();
+        let owned = used;
         (_, overlay, used) = round(overlay, options, &findings)?;
+        used.add_removed_and(Some(&owned));
         is_clean = findings.count() == before;
     }
     Ok(Outcome {
         summary: Summary {
             findings: findings.count() + findings.notes(),
+            orphans,
             ..summary
         },
         was_clean,

@@ -4,10 +4,10 @@ use std::io::Write;
 
 use clap::Args;
 use uext4_blockdev::Access;
-use uext4_fsck::{Finding, Outcome};
+use uext4_fsck::{Error, Finding, Outcome, Severity};
 
 use super::Output;
-use crate::examination::{ExamineArgs, Watching};
+use crate::examination::{ExamineArgs, Watching, counted};
 use crate::failure::{Exit, Failure, note};
 use crate::json::Json;
 use crate::open;
@@ -15,9 +15,10 @@ use crate::show::escaped;
 
 /// Check structures, checksums, links, bitmaps and counts
 ///
-/// The image is not changed. Each finding is one line; `uext4 help problems` names them all. Exit
-/// code 0 means clean, 4 damaged, 8 that the check could not be done. What the next mount completes
-/// after a crash (a journal to be replayed, inodes to be deleted) is a note, not damage.
+/// The image is not changed. Each finding is one line; `uext4 help problems` lists all that there
+/// can be. Exit code 0 means clean, 4 damaged, 8 that the check could not be done. What the next
+/// mount completes after a crash (a journal to be replayed, inodes to be deleted) is a note, not
+/// damage.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   uext4 check disk.img && echo clean
@@ -37,14 +38,30 @@ pub struct CheckArgs {
 /// Prints the findings.
 pub fn run(args: &CheckArgs, out: &mut Output) -> Result<Exit, Failure> {
     let device = open::to_examine(&args.examine.image, Access::ReadOnly)?;
-    let watching = Watching::new(|_: &Finding| note(Exit::Damaged));
+    let mut seen = Vec::new();
+    let watching = Watching::new(|finding: &Finding| {
+        if finding.problem.info().severity > Severity::Note {
+            note(Exit::Damaged);
+        }
+        seen.push(finding.clone());
+    });
     let outcome = uext4_fsck::examine(&device, &args.examine.options(), &watching);
     drop(watching);
-    let outcome = outcome.map_err(|error| args.examine.failure(&error))?;
+    let outcome = match outcome {
+        // A remedy had no block to go to: what was found until then is worth knowing.
+        Err(error @ Error::NoSpace { .. }) => {
+            if !args.quiet && !args.json {
+                print_findings(&seen, out)?;
+                out.flush()?;
+            }
+            return Err(args.examine.failure(&error));
+        }
+        outcome => outcome.map_err(|error| args.examine.failure(&error))?,
+    };
     if !args.quiet {
         match args.json {
-            true => print_json(&outcome, out)?,
-            false => print_text(&outcome, out)?,
+            true => print_json(&outcome, &seen, out)?,
+            false => print_text(&outcome, &seen, out)?,
         }
     }
     Ok(match outcome.is_clean {
@@ -53,12 +70,17 @@ pub fn run(args: &CheckArgs, out: &mut Output) -> Result<Exit, Failure> {
     })
 }
 
-fn print_text(outcome: &Outcome, out: &mut Output) -> Result<(), Failure> {
-    for (_, finding) in &outcome.findings {
+fn print_findings(findings: &[Finding], out: &mut Output) -> Result<(), Failure> {
+    for finding in findings {
         writeln!(out, "{}", escaped(finding.to_string().as_bytes()))?;
     }
+    Ok(())
+}
+
+fn print_text(outcome: &Outcome, findings: &[Finding], out: &mut Output) -> Result<(), Failure> {
+    print_findings(findings, out)?;
     let summary = &outcome.summary;
-    let hidden = summary.findings - outcome.findings.len() as u64;
+    let hidden = summary.findings.saturating_sub(findings.len() as u64);
     if hidden > 0 {
         writeln!(out, "… {hidden} more")?;
     }
@@ -71,18 +93,18 @@ fn print_text(outcome: &Outcome, out: &mut Output) -> Result<(), Failure> {
     } else {
         writeln!(
             out,
-            "{} findings; `uext4 repair --plan` shows what mends them",
-            summary.findings
+            "{}; `uext4 repair --plan IMAGE` shows what a repair would do",
+            counted(summary.findings, "finding")
         )?;
     }
     Ok(())
 }
 
-fn print_json(outcome: &Outcome, out: &mut Output) -> Result<(), Failure> {
+fn print_json(outcome: &Outcome, findings: &[Finding], out: &mut Output) -> Result<(), Failure> {
     let mut json = Json::new();
     json.open_object();
     json.key("issues").open_array();
-    for (_, finding) in &outcome.findings {
+    for finding in findings {
         put_finding(&mut json, finding);
     }
     json.close_array();

@@ -1,22 +1,22 @@
 //! `fsck`: what fsck(8), systemd and the initial RAM disks call, with the flags of e2fsck.
 
 use std::ffi::OsString;
-use std::fs::File;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
-use uext4_blockdev::{Access, BlockDevice};
-use uext4_fsck::Writes;
+use uext4_blockdev::Access;
+use uext4_fsck::{Outcome, UnfinishedRepair, Writes};
 use uext4_ondisk::features::Incompat;
 use uext4_ondisk::superblock::{STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, SuperBlock};
 
 use super::Output;
 use super::repair::{self, How};
-use crate::args::{ImageArgs, PlaceArgs};
-use crate::examination::ExamineArgs;
+use super::sync;
+use crate::args::{ImageArgs, PlaceArgs, WriteArgs};
+use crate::examination::{self, ExamineArgs};
 use crate::failure::{Exit, Failure};
-use crate::messages;
+use crate::fsck_progress::Reporting;
 use crate::open;
 use crate::show::escaped;
 
@@ -27,26 +27,26 @@ use crate::show::escaped;
 #[derive(Args, Debug)]
 #[command(disable_help_flag = true, disable_version_flag = true)]
 #[command(after_help = "Examples:
-  fsck.uext4 -p /dev/vdb1          # as the system does it when it starts
+  uext4 fsck -p /dev/vdb1          # as the system does it when it starts
   uext4 fsck -fn disk.img          # examine only
   uext4 fsck -fy -z disk.undo disk.img")]
 pub struct FsckArgs {
     /// Image file or block device
-    #[arg(value_name = "DEVICE")]
-    device: PathBuf,
-    /// Do without asking what is safe; end with 4 if there is more to do
-    #[arg(short = 'p', alias = "a", conflicts_with_all = ["yes", "no"])]
+    #[arg(value_name = "DEVICE", required_unless_present = "version")]
+    device: Option<PathBuf>,
+    /// Repair without asking what is safe; end with 4 if there is more to do
+    #[arg(short = 'p', conflicts_with_all = ["yes", "no"])]
     preen: bool,
     /// The same as -p
     #[arg(short = 'a', conflicts_with_all = ["yes", "no"])]
     automatic: bool,
     /// Only examine; the image is not changed
-    #[arg(short = 'n', conflicts_with = "yes")]
+    #[arg(short = 'n', conflicts_with_all = ["yes", "rebuild_directories"])]
     no: bool,
-    /// Do not ask
+    /// Repair all without asking
     #[arg(short = 'y')]
     yes: bool,
-    /// Examine also what was left clean
+    /// Examine the file system even if it was left clean
     #[arg(short = 'f')]
     force: bool,
     /// Use the superblock in this block
@@ -55,16 +55,16 @@ pub struct FsckArgs {
     /// Bytes of a block, to find the superblock that -b names
     #[arg(short = 'B', value_name = "BYTES")]
     block_size: Option<u32>,
-    /// Write the progress to this open file, as fsck(8) reads it; 0 shows a bar
+    /// Write the progress to this file descriptor, as fsck(8) reads it; 0 shows a bar
     #[arg(short = 'C', value_name = "FD", allow_hyphen_values = true)]
     progress: Option<i32>,
-    /// Build the indexes of all directories anew
+    /// Rebuild the indexes of all directories
     #[arg(short = 'D')]
     rebuild_directories: bool,
-    /// Extended options: journal_only, fixes_only, no_optimize_extents, …
+    /// Extended options: journal_only replays the journal and does no more
     #[arg(short = 'E', value_name = "OPTION,…", value_delimiter = ',')]
     extended: Vec<String>,
-    /// First keep what is overwritten in this new file; `uext4 undo` puts it back
+    /// First save what is overwritten to this new file; `uext4 undo` puts it back
     #[arg(short = 'z', value_name = "FILE")]
     undo: Option<PathBuf>,
     /// Print more
@@ -76,9 +76,9 @@ pub struct FsckArgs {
     /// Print the version
     #[arg(short = 'V')]
     version: bool,
-    /// Ignored: no line is buffered
-    #[arg(short = 'r', hide = true)]
-    interactive: bool,
+    /// Ignored: for e2fsck, how it asks, caches and debugs
+    #[arg(short = 'r', short_aliases = ['F', 'k', 'd'], hide = true, action = clap::ArgAction::Count)]
+    ignored: u8,
     /// Print this help
     #[arg(short = 'h', long = "help", action = clap::ArgAction::Help)]
     help: Option<bool>,
@@ -93,15 +93,39 @@ pub struct FsckArgs {
     external_journal: Option<OsString>,
 }
 
+/// The extended options. All but the first have no effect: a repair does no more than it must, and
+/// discards nothing.
+const KNOWN: [&str; 6] = [
+    "journal_only",
+    "fixes_only",
+    "optimize_extents",
+    "no_optimize_extents",
+    "discard",
+    "nodiscard",
+];
+
 impl FsckArgs {
+    /// It is missing only where it is not asked for.
+    fn device(&self) -> &Path {
+        self.device.as_deref().unwrap_or(Path::new(""))
+    }
+
+    fn journal_only(&self) -> bool {
+        self.extended.iter().any(|option| option == "journal_only")
+    }
+
+    fn place(&self) -> PlaceArgs {
+        PlaceArgs {
+            image: self.device().to_owned(),
+            offset: None,
+            partition: None,
+        }
+    }
+
     fn examine(&self) -> ExamineArgs {
         ExamineArgs {
             image: ImageArgs {
-                place: PlaceArgs {
-                    image: self.device.clone(),
-                    offset: None,
-                    partition: None,
-                },
+                place: self.place(),
                 superblock: self.superblock,
                 no_replay: false,
             },
@@ -128,27 +152,26 @@ impl FsckArgs {
         let refused = |what: &str| Err(Failure::new(Exit::Usage, what));
         if self.bad_blocks > 0 || self.bad_block_list.is_some() {
             return refused(
-                "-c, -l, -L: lists of bad blocks are not supported: copy the image to a \
-                            sound device",
+                "-c, -l and -L are not supported: a device with bad blocks is copied to a sound \
+                 one first (`ddrescue`), and the copy is examined",
             );
         }
         if self.external_journal.is_some() {
-            return refused("-j: external journals are not supported");
+            return refused(
+                "-j is not supported: mount a file system with an external journal once",
+            );
+        }
+        if self.journal_only() && self.undo.is_some() {
+            return refused("-z does not go with -E journal_only: no undo file would be written");
         }
         for option in &self.extended {
-            let known = [
-                "journal_only",
-                "fixes_only",
-                "no_optimize_extents",
-                "optimize_extents",
-            ];
-            let known = known.contains(&option.as_str());
-            let tuning = ["readahead_kb", "unshare_blocks", "discard", "nodiscard"];
-            let ignored = tuning
-                .iter()
-                .any(|name| option.split('=').next() == Some(*name));
+            let known = KNOWN.contains(&option.as_str());
+            let ignored = option.starts_with("readahead_kb=");
             if !known && !ignored {
-                return refused(&format!("-E {option}: no such option"));
+                return refused(&format!(
+                    "-E {option}: no such option; known are {}",
+                    KNOWN.join(", ")
+                ));
             }
         }
         Ok(())
@@ -163,54 +186,56 @@ pub fn run(args: &FsckArgs, out: &mut Output) -> Result<Exit, Failure> {
     }
     args.validate()?;
     let began = std::time::Instant::now();
-    let exit = examine(args, out)?;
+    let exit = match args.journal_only() {
+        true => replay(args, out)?,
+        false => examine(args, out)?,
+    };
     if args.timing > 0 {
         let took = began.elapsed().as_secs_f64();
-        writeln!(out, "{}: {took:.2} s", args.device.display())?;
+        writeln!(out, "{}: {took:.2} s", args.device().display())?;
     }
+    Ok(exit)
+}
+
+/// Replays the journal and does no more.
+fn replay(args: &FsckArgs, out: &mut Output) -> Result<Exit, Failure> {
+    let device = args.device().display();
+    if args.no {
+        writeln!(out, "{device}: -n: the journal is not replayed")?;
+        return Ok(Exit::Success);
+    }
+    let image = WriteArgs {
+        place: args.place(),
+        options: Vec::new(),
+        trace: Vec::new(),
+    };
+    let (exit, done) = match sync::replay(&image)? {
+        true => (Exit::Success, "the journal is empty"),
+        false => (Exit::Repaired, "journal replayed"),
+    };
+    writeln!(out, "{device}: {done}")?;
     Ok(exit)
 }
 
 fn examine(args: &FsckArgs, out: &mut Output) -> Result<Exit, Failure> {
     let examine = args.examine();
-    let journal_only = args.extended.iter().any(|option| option == "journal_only");
+    if let Some(line) = left_clean(args, &examine)? {
+        writeln!(out, "{line}")?;
+        return Ok(Exit::Success);
+    }
     let access = match args.no {
         true => Access::ReadOnly,
         false => Access::ReadWrite,
     };
     let device = open::to_examine(&examine.image, access)?;
     let finished = !args.no && repair::finish_repair(&examine, &device)?;
-    if let Some(line) = left_clean(args, &*device).filter(|_| !args.force && !journal_only) {
-        writeln!(out, "{line}")?;
-        return Ok(if finished {
-            Exit::Repaired
-        } else {
-            Exit::Success
-        });
-    }
     let how = args.how();
-    let outcome = repair::make_plan(&examine, &how, &device)?;
+    let reporting = Reporting::new(args.progress, args.device())?;
+    let outcome = repair::make_plan(&examine, &how, &device, &reporting)?;
+    reporting.end();
     let writes = Writes::new(&outcome.overlay, &outcome.used);
     let writes = writes.map_err(|error| examine.failure(&error))?;
-    for (_, finding) in &outcome.findings {
-        let text = finding.to_string();
-        writeln!(
-            out,
-            "{}: {}",
-            args.device.display(),
-            escaped(text.as_bytes())
-        )?;
-    }
-    let summary = &outcome.summary;
-    writeln!(
-        out,
-        "{}: {} inodes, {} directories, {} blocks in use",
-        args.device.display(),
-        summary.inodes,
-        summary.directories,
-        summary.blocks_used
-    )?;
-    tell_progress(args.progress);
+    print(args, &outcome, out)?;
     if args.no {
         return Ok(match outcome.was_clean {
             true => Exit::Success,
@@ -218,56 +243,75 @@ fn examine(args: &FsckArgs, out: &mut Output) -> Result<Exit, Failure> {
         });
     }
     if writes.count() == 0 {
-        return Ok(match (outcome.is_clean, finished) {
-            (false, _) => Exit::Damaged,
-            (true, true) => Exit::Repaired,
-            (true, false) => Exit::Success,
-        });
+        return Ok(repair::unchanged(&outcome, finished));
     }
     out.flush()?;
-    repair::decide(&args.device, &how, &outcome, &writes)?;
+    repair::decide(args.device(), &how, &outcome, &writes)?;
     repair::carry_out(&examine, &how, &device, &outcome, &writes)?;
     writeln!(
         out,
         "{}: ***** FILE SYSTEM WAS MODIFIED *****",
-        args.device.display()
+        args.device().display()
     )?;
     Ok(Exit::Repaired)
 }
 
+fn print(args: &FsckArgs, outcome: &Outcome, out: &mut Output) -> Result<(), Failure> {
+    let device = args.device().display();
+    for (_, finding) in &outcome.findings {
+        let text = finding.to_string();
+        write!(out, "{device}: {}", escaped(text.as_bytes()))?;
+        match args.verbose {
+            true => writeln!(out, ": {}", finding.problem.info().remedy)?,
+            false => writeln!(out)?,
+        }
+    }
+    let summary = &outcome.summary;
+    writeln!(
+        out,
+        "{device}: {} inodes, {} directories, {} blocks in use",
+        summary.inodes, summary.directories, summary.blocks_used
+    )?;
+    Ok(())
+}
+
 /// The line for a file system that need not be examined: it was left clean, and neither its count
-/// of mounts nor the time since the last examination says that it is due.
-fn left_clean(args: &FsckArgs, device: &dyn BlockDevice) -> Option<String> {
+/// of mounts nor the time since the last examination says that it is due. It is only read for
+/// this, so that a root file system which is mounted read-only already gets its answer, too.
+fn left_clean(args: &FsckArgs, examine: &ExamineArgs) -> Result<Option<String>, Failure> {
+    if args.force || args.superblock.is_some() {
+        return Ok(None);
+    }
+    let device = open::to_examine(&examine.image, Access::ReadOnly)?;
     let mut bytes = [0; 1024];
-    device.read_at(SUPERBLOCK_OFFSET, &mut bytes).ok()?;
-    let superblock = SuperBlock::parse(&bytes).ok()?;
-    let clean = superblock.s_state.get() & (STATE_VALID | STATE_ERROR) == STATE_VALID;
-    let recover = superblock.features().incompat.contains(Incompat::RECOVER);
-    let max = superblock.s_max_mnt_count.get().cast_signed();
-    let due = max > 0 && superblock.s_mnt_count.get() >= max.cast_unsigned();
-    if !clean || recover || due || superblock.s_last_orphan.get() != 0 {
-        return None;
+    if device.read_at(SUPERBLOCK_OFFSET, &mut bytes).is_err() {
+        return Ok(None);
+    }
+    let Ok(superblock) = SuperBlock::parse(&bytes) else {
+        return Ok(None);
+    };
+    let unfinished = UnfinishedRepair::find(&*device).map_err(|error| examine.failure(&error))?;
+    if unfinished.is_some() || is_due(&superblock) {
+        return Ok(None);
     }
     let inodes = superblock.s_inodes_count.get();
     let blocks = superblock.blocks_count();
-    Some(format!(
+    Ok(Some(format!(
         "{}: clean, {}/{inodes} files, {}/{blocks} blocks",
-        args.device.display(),
+        args.device().display(),
         inodes.saturating_sub(superblock.s_free_inodes_count.get()),
         blocks.saturating_sub(superblock.free_blocks_count()),
-    ))
+    )))
 }
 
-/// The end of the last pass, for who reads the progress of e2fsck from an open file.
-fn tell_progress(fd: Option<i32>) {
-    let Some(fd) = fd.filter(|fd| *fd > 0) else {
-        return;
-    };
-    let file = File::options()
-        .append(true)
-        .open(format!("/proc/self/fd/{fd}"));
-    let told = file.and_then(|mut file| writeln!(file, "5 100 100"));
-    if let Err(error) = told {
-        messages::warning(format_args!("-C {fd}: {error}"));
-    }
+/// Whether a file system must be examined before it is used.
+fn is_due(superblock: &SuperBlock) -> bool {
+    let clean = superblock.s_state.get() & (STATE_VALID | STATE_ERROR) == STATE_VALID;
+    let recover = superblock.features().incompat.contains(Incompat::RECOVER);
+    let max = superblock.s_max_mnt_count.get().cast_signed();
+    let mounts = max > 0 && superblock.s_mnt_count.get() >= max.cast_unsigned();
+    let interval = superblock.s_checkinterval.get();
+    let since = examination::now().saturating_sub(superblock.s_lastcheck.get());
+    let time = interval > 0 && since >= interval;
+    !clean || recover || mounts || time || superblock.s_last_orphan.get() != 0
 }

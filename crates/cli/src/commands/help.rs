@@ -7,10 +7,12 @@ use clap::{Args, Command};
 use super::Output;
 use crate::failure::{Exit, Failure};
 use crate::format::profile_page;
-use crate::help::TOPICS;
+use crate::help::{TOPICS, problem_page};
 
 /// The topic whose page is made of the table of profiles.
 const PROFILES: &str = "profiles";
+/// The topic whose page is made of the tables of problems.
+const PROBLEMS: &str = "problems";
 
 /// Explain a command or a topic
 #[derive(Args, Debug)]
@@ -19,7 +21,7 @@ const PROFILES: &str = "profiles";
   uext4 help sizes
   uext4 help image | less")]
 pub struct HelpArgs {
-    /// A command, or one of: image, sizes, exit-codes, examples, profiles
+    /// A command, or one of: image, sizes, exit-codes, examples, profiles, problems
     #[arg(value_name = "COMMAND")]
     subject: Option<String>,
 }
@@ -38,14 +40,19 @@ pub fn run(args: &HelpArgs, mut command: Command, out: &mut Output) -> Result<Ex
         out.write_all(profile_page().as_bytes())?;
         return Ok(Exit::Success);
     }
+    if subject == PROBLEMS {
+        out.write_all(problem_page().as_bytes())?;
+        return Ok(Exit::Success);
+    }
     command.build();
     match command.find_subcommand_mut(subject) {
         Some(page) => write!(out, "{}", page.render_long_help())?,
         None => {
             let topics = TOPICS.map(|topic| topic.name).join(", ");
             let what = format!("help {subject}: there is no such command or topic");
-            let hint =
-                format!("`uext4 --help` lists the commands; the topics are {topics}, {PROFILES}");
+            let hint = format!(
+                "`uext4 --help` lists the commands; the topics are {topics}, {PROFILES}, {PROBLEMS}"
+            );
             return Err(Failure::new(Exit::Usage, what).hint(hint));
         }
     }

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use clap::{Args, ValueEnum};
 use uext4_blockdev::{Access, BlockDevice, FileDevice};
 use uext4_fsck::plan_file::{self, WriteLine};
-use uext4_fsck::{Finding, Loss, Outcome, SharedBlocks, UnfinishedRepair, Writes, apply};
+use uext4_fsck::{Loss, Observer, Outcome, SharedBlocks, UnfinishedRepair, Writes, apply};
 
 use super::Output;
 use crate::device_failure::device_failure;
-use crate::examination::{ExamineArgs, Watching};
+use crate::examination::{ExamineArgs, Watching, counted};
 use crate::failure::{Exit, Failure};
 use crate::open;
 use crate::show::escaped;
@@ -20,9 +20,9 @@ use crate::show::escaped;
 /// Repair a damaged file system, after showing what will be done
 ///
 /// The whole repair is worked out first, on a copy of the changed blocks in memory, and the result
-/// is examined again; only then is a byte of the image written. A power cut at any write is made
-/// good by the next run. Exit codes are those of fsck(8): 0 clean, 1 repaired, 4 left damaged, 8
-/// failed.
+/// is examined again; only then is a byte of the image written. If the power fails while it is
+/// written, the next run completes the repair. Exit codes are those of fsck(8): 0 clean, 1
+/// repaired, 4 left damaged (also --plan with something to repair), 8 failed, 16 wrong usage.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   uext4 repair --plan disk.img                 # what would be written, and why
@@ -35,7 +35,7 @@ pub struct RepairArgs {
     #[command(flatten)]
     pub how: How,
     /// Print all findings and all writes, and change nothing
-    #[arg(long, conflicts_with_all = ["apply", "yes", "preen", "undo", "into"])]
+    #[arg(short = 'n', long, conflicts_with_all = ["apply", "yes", "preen", "undo", "into"])]
     pub plan: bool,
     /// Write the plan in this file, made by `--plan --json`; refused if the image has changed since
     #[arg(long, value_name = "PLAN", conflicts_with_all = ["preen", "into"])]
@@ -87,8 +87,8 @@ pub fn run(args: &RepairArgs, out: &mut Output) -> Result<Exit, Failure> {
         false => Access::ReadWrite,
     };
     let image = &args.examine.image.place.image;
-    if let Some(into) = &args.how.into {
-        must_not_exist(into)?;
+    for made in args.how.into.iter().chain(&args.how.undo) {
+        must_not_exist(made)?;
     }
     let device = open::to_examine(&args.examine.image, access)?;
     if let Some(path) = &args.apply {
@@ -98,27 +98,43 @@ pub fn run(args: &RepairArgs, out: &mut Output) -> Result<Exit, Failure> {
     if access == Access::ReadWrite {
         finished = finish_repair(&args.examine, &device)?;
     }
-    let outcome = make_plan(&args.examine, &args.how, &device)?;
+    let outcome = make_plan(&args.examine, &args.how, &device, &Watching::progress())?;
     let writes = Writes::new(&outcome.overlay, &outcome.used);
     let writes = writes.map_err(|error| args.examine.failure(&error))?;
     print(args, &outcome, &writes, out)?;
-    if writes.count() == 0 {
-        return Ok(match (outcome.is_clean, finished) {
-            (false, _) => Exit::Damaged,
-            (true, true) => Exit::Repaired,
-            (true, false) => Exit::Success,
-        });
+    if args.plan && outcome.was_clean {
+        return Ok(Exit::Success);
     }
     if args.plan {
         return Ok(Exit::Damaged);
     }
+    // A copy that was asked for is made even if there is nothing to repair.
+    if writes.count() == 0 && (args.how.into.is_none() || !outcome.is_clean) {
+        return Ok(unchanged(&outcome, finished));
+    }
     out.flush()?;
     decide(image, &args.how, &outcome, &writes)?;
     carry_out(&args.examine, &args.how, &device, &outcome, &writes)?;
+    if writes.count() == 0 {
+        return Ok(Exit::Success);
+    }
     if !args.json {
-        writeln!(out, "repaired: {} blocks written", writes.count())?;
+        writeln!(
+            out,
+            "repaired: {} written",
+            counted(writes.count(), "block")
+        )?;
     }
     Ok(Exit::Repaired)
+}
+
+/// How a repair that has nothing to write ends; `finished` is whether it completed an earlier one.
+pub fn unchanged(outcome: &Outcome, finished: bool) -> Exit {
+    match (outcome.is_clean, finished) {
+        (false, _) => Exit::Damaged,
+        (true, true) => Exit::Repaired,
+        (true, false) => Exit::Success,
+    }
 }
 
 /// Completes a repair that was cut off.
@@ -141,6 +157,7 @@ pub fn make_plan(
     args: &ExamineArgs,
     how: &How,
     device: &Arc<dyn BlockDevice>,
+    observer: &dyn Observer,
 ) -> Result<Outcome, Failure> {
     let mut options = args.options();
     options.rebuild_directories = how.rebuild_directories;
@@ -149,16 +166,14 @@ pub fn make_plan(
         Dup::KeepOldest => SharedBlocks::KeepOldest,
         Dup::Zero => SharedBlocks::Zero,
     };
-    let watching = Watching::new(|_: &Finding| ());
-    let outcome = uext4_fsck::plan(device, &options, &watching);
-    drop(watching);
+    let outcome = uext4_fsck::plan(device, &options, observer);
     outcome.map_err(|error| args.failure(&error))
 }
 
-/// Returns if the plan is to be written.
+/// Returns if the plan is to be written: because the options say so, or because the user does.
 ///
 /// # Errors
-/// Exit 4 if it is not.
+/// Exit 4 if it is not, 8 if the user cannot be asked.
 pub fn decide(image: &Path, how: &How, outcome: &Outcome, writes: &Writes) -> Result<(), Failure> {
     let image = image.display();
     let left = |why: &str| Failure::new(Exit::Damaged, format_args!("{image}: {why}"));
@@ -168,7 +183,7 @@ pub fn decide(image: &Path, how: &How, outcome: &Outcome, writes: &Writes) -> Re
         )
         .hint("`uext4 salvage IMAGE -o DIR` reads out what can be read"));
     }
-    if how.yes {
+    if how.yes || writes.count() == 0 {
         return Ok(());
     }
     if how.preen {
@@ -181,21 +196,24 @@ pub fn decide(image: &Path, how: &How, outcome: &Outcome, writes: &Writes) -> Re
         };
     }
     if !std::io::stdin().is_terminal() {
-        let failure = Failure::new(Exit::CouldNot, format_args!("{image}: nobody can be asked"));
+        let failure = Failure::new(
+            Exit::CouldNot,
+            format_args!("{image}: standard input is no terminal, so no question can be asked"),
+        );
         return Err(failure.hint("-y repairs without asking, --plan only shows"));
     }
     let mut stderr = std::io::stderr();
     write!(
         stderr,
-        "{image}: write these {} blocks? [y/N] ",
-        writes.count()
+        "{image}: repair it, writing {}? [y/N] ",
+        counted(writes.count(), "block")
     )?;
     stderr.flush()?;
     let mut answer = String::new();
     std::io::stdin().lock().read_line(&mut answer)?;
     match answer.trim().to_ascii_lowercase().as_str() {
         "y" | "yes" => Ok(()),
-        _ => Err(left("left as it is")),
+        _ => Err(left("nothing was written, as you answered")),
     }
 }
 
@@ -268,7 +286,10 @@ fn must_not_exist(path: &Path) -> Result<(), Failure> {
     match path.symlink_metadata() {
         Ok(_) => Err(Failure::new(
             Exit::CouldNot,
-            format_args!("{}: exists already", path.display()),
+            format_args!(
+                "{}: exists already; give the name of a new file",
+                path.display()
+            ),
         )),
         Err(_) => Ok(()),
     }
@@ -287,7 +308,7 @@ fn apply_plan(
     let undo = args.how.undo.as_deref();
     let count = apply::in_place(&**device, &plan.overlay, &plan.writes, undo).map_err(failed)?;
     if !args.json {
-        writeln!(out, "repaired: {count} blocks written")?;
+        writeln!(out, "repaired: {} written", counted(count, "block"))?;
     }
     Ok(match count {
         0 => Exit::Success,
@@ -315,7 +336,8 @@ fn print(
             loss => writeln!(out, " (loses: {})", loss.name())?,
         }
     }
-    let hidden = outcome.summary.findings - outcome.findings.len() as u64;
+    let shown = outcome.findings.len() as u64;
+    let hidden = outcome.summary.findings.saturating_sub(shown);
     if hidden > 0 {
         writeln!(out, "… {hidden} more")?;
     }
@@ -346,9 +368,9 @@ fn print_summary(outcome: &Outcome, writes: &Writes, out: &mut Output) -> Result
     }
     write!(
         out,
-        "{} findings, {} blocks to write",
-        outcome.summary.findings,
-        writes.count()
+        "{}, {} to write",
+        counted(outcome.summary.findings, "finding"),
+        counted(writes.count(), "block")
     )?;
     for loss in [Loss::Name, Loss::Attributes, Loss::Data, Loss::File] {
         let lost = outcome
@@ -357,9 +379,21 @@ fn print_summary(outcome: &Outcome, writes: &Writes, out: &mut Output) -> Result
             .filter(|(_, f)| f.problem.info().loss == loss);
         match lost.count() {
             0 => {}
-            count => write!(out, "; {count} may lose {}", loss.name())?,
+            1 => write!(out, "; 1 may lose {}", lost_words(loss))?,
+            count => write!(out, "; {count} may each lose {}", lost_words(loss))?,
         }
     }
     writeln!(out)?;
     Ok(())
+}
+
+/// What a remedy loses, in words.
+fn lost_words(loss: Loss) -> &'static str {
+    match loss {
+        Loss::Nothing => "nothing",
+        Loss::Name => "a name (the file goes to lost+found)",
+        Loss::Attributes => "attributes of a file",
+        Loss::Data => "data of a file",
+        Loss::File => "a file",
+    }
 }

@@ -12,18 +12,19 @@ use std::sync::Arc;
 use clap::Args;
 use uext4::{FollowLast, Image, Inode, OpenOptions as EngineOptions};
 use uext4_blockdev::{Access, BlockDevice};
-use uext4_fsck::{Finding, Loss, Outcome};
+use uext4_fsck::{Error, Finding, Loss, Outcome};
 use uext4_image::Existing;
 use uext4_image::walk::{Order, Step, Walk};
 use uext4_ondisk::Ino;
 use uext4_ondisk::inode::FileType;
 
-use super::repair::{self, How};
 use super::{Output, get, output, tar};
-use crate::examination::ExamineArgs;
+use crate::cut_off::CutOff;
+use crate::examination::{ExamineArgs, Watching};
+use crate::extents::Runs;
 use crate::failure::{Exit, Failure};
 use crate::json::Json;
-use crate::open;
+use crate::{messages, open};
 
 /// Bytes that the engine may cache.
 const MEMORY: u64 = 96 << 20;
@@ -31,9 +32,9 @@ const MEMORY: u64 = 96 << 20;
 /// Read out what can be read from a damaged file system
 ///
 /// The image is never written: what `repair` would do is done in memory, and the files of the
-/// result are copied to a directory or a tar archive. `salvage.jsonl` (in the directory, or beside
-/// the archive) has a line for each file: where its name comes from, whether it is whole, and what
-/// was wrong with it.
+/// result are copied to a directory or a tar archive. `salvage.jsonl` in the directory, or
+/// OUT.tar.jsonl next to the archive, has a line for each file: where its name comes from, whether
+/// it is whole, and what was wrong with it.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   uext4 salvage disk.img -o rescued
@@ -53,13 +54,12 @@ pub struct SalvageArgs {
 /// Copies, and records.
 pub fn run(args: &SalvageArgs, out: &mut Output) -> Result<Exit, Failure> {
     let device = open::to_examine(&args.examine.image, Access::ReadOnly)?;
-    let outcome = repair::make_plan(&args.examine, &How::default(), &device)?;
-    let problems = Problems::new(&outcome);
-    let is_clean = outcome.is_clean;
-    let mended: Arc<dyn BlockDevice> = Arc::new(outcome.overlay);
+    let present = device.len();
+    let readable = examine(args, &device)?;
+    let (is_clean, problems) = (readable.is_clean, readable.problems);
     let mut options = EngineOptions::default();
     options.memory = Some(MEMORY);
-    let opened = Image::open(mended, &options);
+    let opened = Image::open(readable.device, &options);
     let image = args.examine.image.place.image.display();
     let fs = opened.map_err(|error| Failure::engine(image, &error))?;
     let top = open::resolve(&fs, b"/", FollowLast::No)?;
@@ -77,7 +77,7 @@ pub fn run(args: &SalvageArgs, out: &mut Output) -> Result<Exit, Failure> {
             args.output.join("salvage.jsonl"),
         ),
     };
-    let counts = write_record(&fs, top, &problems, &record)?;
+    let counts = write_record(&fs, top, &problems, &record, present)?;
     if args.json {
         let mut json = Json::new();
         json.open_object();
@@ -100,6 +100,53 @@ pub fn run(args: &SalvageArgs, out: &mut Output) -> Result<Exit, Failure> {
         0 => copied,
         _ => copied.max(Exit::Incomplete),
     })
+}
+
+/// What the engine can read, and what was wrong with it.
+struct Readable {
+    device: Arc<dyn BlockDevice>,
+    problems: Problems,
+    is_clean: bool,
+}
+
+/// Repairs in memory. Where no repair can be made, the image is read as it is: the engine goes on
+/// after damage.
+fn examine(args: &SalvageArgs, device: &Arc<dyn BlockDevice>) -> Result<Readable, Failure> {
+    let plan = |device: &Arc<dyn BlockDevice>| {
+        uext4_fsck::plan(device, &args.examine.options(), &Watching::progress())
+    };
+    let image = args.examine.image.place.image.display();
+    let mut cut_off = None;
+    let mut planned = plan(device);
+    if let Err(Error::CutOff { need, have }) = planned {
+        messages::warning(format_args!(
+            "{image}: {need} bytes belong to the file system, {have} are there: files that have \
+             data beyond them are left out"
+        ));
+        let longer = Arc::new(CutOff::new(Arc::clone(device), need));
+        cut_off = Some(Arc::clone(&longer));
+        let longer: Arc<dyn BlockDevice> = longer;
+        planned = plan(&longer);
+    }
+    if let Some(device) = &cut_off {
+        device.end_examination();
+    }
+    match planned {
+        Ok(outcome) => Ok(Readable {
+            problems: Problems::new(&outcome),
+            is_clean: outcome.is_clean,
+            device: Arc::new(outcome.overlay),
+        }),
+        Err(error @ Error::NoSpace { .. }) => {
+            messages::warning(format_args!("{image}: {error}; it is read as it is"));
+            Ok(Readable {
+                problems: Problems(HashMap::new()),
+                is_clean: false,
+                device: Arc::clone(device),
+            })
+        }
+        Err(error) => Err(args.examine.failure(&error)),
+    }
 }
 
 fn to_directory(fs: &Image, top: &Inode, path: &Path) -> Result<Exit, Failure> {
@@ -152,6 +199,7 @@ fn write_record(
     top: Inode,
     problems: &Problems,
     path: &Path,
+    present: u64,
 ) -> Result<Counts, Failure> {
     let mut record = BufWriter::new(new_file(path)?);
     let mut counts = Counts::default();
@@ -164,7 +212,8 @@ fn write_record(
             continue;
         };
         let wrong = problems.of(inode.ino);
-        let is_partial = wrong.iter().any(|f| f.problem.info().loss >= Loss::Data);
+        let is_partial = wrong.iter().any(|f| f.problem.info().loss >= Loss::Data)
+            || is_beyond(fs, inode, present);
         if inode.file_type == FileType::Regular {
             counts.files += 1;
             counts.partial += u64::from(is_partial);
@@ -178,6 +227,17 @@ fn write_record(
         .flush()
         .map_err(|error| Failure::io(path.display(), &error))?;
     Ok(counts)
+}
+
+/// Whether a part of the file's data lies past the bytes that are present.
+fn is_beyond(fs: &Image, inode: &Inode, present: u64) -> bool {
+    let geometry = fs.geometry();
+    let present = present >> geometry.block_size.log2();
+    if inode.file_type != FileType::Regular || geometry.blocks_count <= present {
+        return false;
+    }
+    let mut runs = Runs::new(fs, inode);
+    runs.any(|run| run.is_ok_and(|run| run.pblk.saturating_add(run.len) > present))
 }
 
 fn line(path: &[u8], inode: &Inode, wrong: &[Finding], is_partial: bool) -> Vec<u8> {

@@ -31,11 +31,7 @@ pub struct SyncArgs {
 /// Opens and closes.
 pub fn run(args: &SyncArgs, out: &mut Output) -> Result<Exit, Failure> {
     let image = &args.image.place.image;
-    let was_clean = is_clean(&args.image.place)?;
-    if !was_clean {
-        let fs = open::open_rw(&args.image)?;
-        change::close(&fs, image, Ok(()))?;
-    }
+    let was_clean = replay(&args.image)?;
     if args.json {
         let mut json = Json::new();
         json.open_object();
@@ -52,6 +48,19 @@ pub fn run(args: &SyncArgs, out: &mut Output) -> Result<Exit, Failure> {
     };
     writeln!(out, "{}: {done}", escaped(bytes(image.as_os_str())))?;
     Ok(Exit::Success)
+}
+
+/// Replays the journal, unless the image is clean; returns whether it was.
+///
+/// # Errors
+/// Exit 8 if the image cannot be opened or is in use, 4 if the file system in it is damaged.
+pub fn replay(args: &WriteArgs) -> Result<bool, Failure> {
+    let was_clean = is_clean(&args.place)?;
+    if !was_clean {
+        let fs = open::open_rw(args)?;
+        change::close(&fs, &args.place.image, Ok(()))?;
+    }
+    Ok(was_clean)
 }
 
 /// Nothing in the journal, nothing half-deleted.

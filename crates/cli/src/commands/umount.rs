@@ -20,7 +20,7 @@ use crate::unmounter;
 const PATIENCE: Duration = Duration::from_secs(300);
 /// The hint for a missing program.
 const NEXT: &str = "what was fsynced without an error is there; if it cannot be mounted again, \
-     `e2fsck -f IMAGE` comes first";
+     `uext4 repair IMAGE` comes first";
 /// The longest wait for the readers of the image to end.
 const PATIENCE_WITH_READERS: Duration = Duration::from_secs(2);
 

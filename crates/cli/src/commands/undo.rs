@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::Output;
-use crate::args::ImageArgs;
-use crate::examination;
+use crate::args::PlaceArgs;
+use crate::examination::{self, counted};
 use crate::failure::{Exit, Failure};
 use crate::json::Json;
 use crate::open;
@@ -24,7 +24,7 @@ pub struct UndoArgs {
     #[arg(value_name = "FILE")]
     file: PathBuf,
     #[command(flatten)]
-    image: ImageArgs,
+    place: PlaceArgs,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -32,9 +32,9 @@ pub struct UndoArgs {
 
 /// Writes the old contents.
 pub fn run(args: &UndoArgs, out: &mut Output) -> Result<Exit, Failure> {
-    let device = open::to_restore(&args.image.place)?;
+    let device = open::to_restore(&args.place)?;
     let blocks = uext4_fsck::undo::undo(&*device, &args.file);
-    let image = args.image.place.image.display();
+    let image = args.place.image.display();
     let blocks = blocks.map_err(|error| examination::failure(image, &error))?;
     if args.json {
         let mut json = Json::new();
@@ -44,7 +44,7 @@ pub fn run(args: &UndoArgs, out: &mut Output) -> Result<Exit, Failure> {
         json.end_line();
         out.write_all(json.as_bytes())?;
     } else {
-        writeln!(out, "{blocks} blocks put back")?;
+        writeln!(out, "{} put back", counted(blocks, "block"))?;
     }
     Ok(Exit::Success)
 }

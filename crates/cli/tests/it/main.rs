@@ -14,6 +14,10 @@
 //! | [`foreign`] | what is said of images that hold something else than ext? |
 //! | [`changing`] | do the commands that change leave what their namesakes leave? |
 //! | [`sharing`] | does `dedup-xattrs` merge equal blocks of attributes, and nothing else? |
+//! | [`checking`] | does `check` find what e2fsck finds, and end as it says? |
+//! | [`repairing`] | is a plan shown, applied, undone, and made in a copy as asked? |
+//! | [`fsck`] | does it do as e2fsck for fsck(8), systemd and the initial RAM disks? |
+//! | [`salvaging`] | is what can be read out of a damaged image there, with its record? |
 //! | [`attributes`] | what does it do about damage, and what does it refuse? |
 //! | [`refused`] | what do they refuse, and what do they say to do next? |
 //! | [`scripts`] | does `script` do the same, and stop where it should? |
@@ -45,6 +49,7 @@
 mod attributes;
 mod calls;
 mod changing;
+mod checking;
 mod commands;
 mod copies;
 mod crowd;
@@ -54,6 +59,7 @@ mod ends;
 mod failing;
 mod finished;
 mod foreign;
+mod fsck;
 mod help;
 mod host;
 mod hostile;
@@ -74,10 +80,12 @@ mod privileges;
 mod programs;
 mod quotas;
 mod refused;
+mod repairing;
 mod replacing;
 mod rescued;
 mod reuse;
 mod rings;
+mod salvaging;
 mod sandbox;
 mod scripts;
 mod served;

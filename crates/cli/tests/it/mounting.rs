@@ -175,7 +175,7 @@ fn images_that_cannot_be_mounted() {
     debugfs_write(&wrong, ["set_super_value state 2"]);
     // As the kernel's ext4 does: with a warning.
     let output = uext4(&["mount", text(&wrong), dir]);
-    failed(&output, 0, &["errors are recorded", "e2fsck -f"]);
+    failed(&output, 0, &["errors are recorded", "uext4 repair IMAGE"]);
     place.unmount();
 }
 
@@ -421,7 +421,7 @@ fn a_backup_superblock_is_enough_to_read() {
     place.refused(
         &["mount", text(&image), text(&dir)],
         32,
-        &["the superblock is lost", "e2fsck -b 8193"],
+        &["the superblock is lost", "uext4 repair --superblock 8193"],
     );
     place.refused(
         &["mount", "-o", "ro,sb=8192", text(&image), text(&dir)],

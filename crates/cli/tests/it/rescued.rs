@@ -27,7 +27,7 @@ fn a_truncated_image_is_read_as_far_as_it_goes() {
         (&["get", image, "/", text(&dest)], 4, "lies beyond the end"),
         (&["tar", image], 4, "lies beyond the end"),
         (&["mkdir", image, "/new"], 4, "can only be read"),
-        (&["check", image], 4, "the image is cut off"),
+        (&["check", image], 4, "the rest is cut off"),
     ];
     for (words, code, printed) in cases {
         let output = uext4(words);
@@ -39,10 +39,6 @@ fn a_truncated_image_is_read_as_far_as_it_goes() {
             ["cat", ..] => {
                 assert!(output.stdout.len() > 1 << 20);
                 assert!(data.starts_with(&output.stdout));
-            }
-            ["check", ..] => {
-                let stdout = String::from_utf8_lossy(&output.stdout);
-                assert!(stdout.contains("2097152 bytes (2048 blocks) are missing"));
             }
             _ => {}
         }
@@ -72,7 +68,7 @@ fn a_backup_is_taken_for_a_lost_superblock_and_named() {
     let stdout = String::from_utf8_lossy(&output.stdout);
     assert_eq!(output.status.code(), Some(4));
     assert!(stdout.contains("the primary superblock cannot be used"));
-    assert!(stdout.contains("damaged: 1 issues"), "{stdout}");
+    assert!(stdout.contains("1 finding;"), "{stdout}");
     // The next command that writes makes it whole again.
     let output = uext4(&["mkdir", text(&image), "/new"]);
     let stderr = String::from_utf8_lossy(&output.stderr);

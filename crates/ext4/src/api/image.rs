@@ -15,7 +15,6 @@ use crate::api::stats::{self, Stats};
 use crate::base::caller::Caller;
 use crate::base::error::{Error, Result};
 use crate::base::mapping::Mapping;
-use crate::check::{self, Issue, Progress as CheckProgress, Summary as CheckSummary};
 use crate::dir::crypto::NameForm;
 use crate::dir::namei::{self, FollowLast};
 use crate::dir::readdir::{self, Listed};
@@ -319,28 +318,5 @@ impl Image {
     pub fn xattr(&self, inode: &Inode, name: &[u8]) -> Result<Vec<u8>> {
         let result = xattr::get(&self.sbi, inode, Reader::Onlooker, name);
         met(&self.sbi, inode.ino, result)
-    }
-
-    /// Checks everything, checksums and cross references, and passes each issue to `report` as it
-    /// is found. Nothing is written. Memory use is bounded for any size.
-    ///
-    /// # Errors
-    /// Device errors, and [`crate::Error::Unsupported`] if the journal contains fast commits;
-    /// damage is reported as an issue, not as an error.
-    pub fn check(&self, report: &mut dyn FnMut(Issue)) -> Result<CheckSummary> {
-        self.check_with_progress(report, &mut |_| {})
-    }
-
-    /// The same, and calls `progress` before each group and each directory, so that a long check
-    /// can show how far it is. `progress` must be fast: it is called once for each directory.
-    ///
-    /// # Errors
-    /// Those of [`check`](Self::check).
-    pub fn check_with_progress(
-        &self,
-        report: &mut dyn FnMut(Issue),
-        progress: &mut dyn FnMut(CheckProgress),
-    ) -> Result<CheckSummary> {
-        check::check(&self.sbi, check::Observer { report, progress })
     }
 }

@@ -106,11 +106,6 @@ impl Disk {
         &self.rescue
     }
 
-    /// Whether the superblock is a backup, whose counts and state are old.
-    pub(crate) fn is_from_backup(&self) -> bool {
-        self.superblock_at.0 > 1 || self.rescue.uses_backup()
-    }
-
     /// Blocks of the file system that the device holds.
     pub(crate) fn blocks_present(&self) -> u64 {
         let have = self

@@ -413,17 +413,6 @@ impl ReadDir {
         }
     }
 
-    /// The block of the directory that contains the entry returned last, if it is stored in a
-    /// block.
-    pub(crate) fn lblk(&self) -> Option<Lblk> {
-        match &self.source {
-            Source::Blocks(blocks) if blocks.block.is_some() => {
-                blocks.cursor.next.checked_sub(1).map(Lblk)
-            }
-            _ => None,
-        }
-    }
-
     fn next_added(&mut self) -> Option<Result<DirEntry>> {
         let (name, ino) = self.added.next()?;
         Some(iget(&self.sbi, ino).map(|inode| DirEntry {

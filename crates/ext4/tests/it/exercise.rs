@@ -37,7 +37,6 @@ pub fn exercise(device: Arc<dyn BlockDevice>) {
         }
     }
     let _ = fs.resolve(b"/d/../d/link/./file", FollowLast::Yes);
-    let _ = fs.check(&mut |issue| assert!(!issue.to_string().is_empty()));
 }
 
 /// Asks everything of one inode; the inodes its names lead to.

@@ -1,7 +1,7 @@
 //! The engine against images made by the real mke2fs and filled by the real kernel.
 
-mod check;
 mod creator;
+mod examined;
 mod examples;
 mod exercise;
 mod exercise_changes;

@@ -144,7 +144,7 @@ impl Worker<'_, '_> {
         let geometry = self.state.geometry();
         let bytes = clusters << geometry.cluster_bits << geometry.block_size.log2();
         self.count_usage(subject, bytes, xattrs.values.inodes);
-        if seen.cause.is_some() || seen.metadata != 0 {
+        if seen.cause.is_some() || subject.ino == Ino::BAD_BLOCKS {
             return Ok(());
         }
         self.compare_blocks(subject, clusters)

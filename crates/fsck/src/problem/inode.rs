@@ -64,7 +64,7 @@ super::problems! {
         "the flag EXTENTS is set, but the target is in the inode", "clear the flag";
     SpecialFlags = "special-flags", Safe, Nothing,
         ["PR_1_SET_IMMUTABLE", "PR_1_SPECIAL_EXTENTS_IDATA"],
-        "i_flags is {found}, of which a device, a pipe or a socket has {right} at most",
+        "i_flags is {found}, of which this type of file can have {right}",
         "clear the other flags";
     SpecialSize = "special-size", Safe, Nothing, ["PR_1_SET_NONZSIZE"],
         "i_size is {found}, but a device, a pipe or a socket has no size", "store 0";

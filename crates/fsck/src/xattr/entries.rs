@@ -204,10 +204,12 @@ fn place(owner: Owner, region: Region<'_>, at: usize) -> Place {
 /// The value of an entry in the same region; `None` if it is not there.
 fn here<'a>(bytes: &'a [u8], raw: &RawXattrEntry) -> Option<&'a [u8]> {
     let size = index(raw.e_value_size.get());
-    if raw.e_value_inum.get() != 0 || size == 0 {
-        return Some(&[]);
-    }
     let from = usize::from(raw.e_value_offs.get());
+    if raw.e_value_inum.get() != 0 || size == 0 {
+        // Of an empty value nothing is there, but libext2fs wants it to be there all the same.
+        let is_inside = raw.e_value_inum.get() != 0 || from <= bytes.len();
+        return is_inside.then_some(&[]);
+    }
     // The kernel wants the padding to lie in the region as well.
     let padded = from.checked_add(value_len(size))?;
     bytes.get(..padded)?.get(from..from.checked_add(size)?)
@@ -238,7 +240,8 @@ fn judge<'a>(
     name: &'a [u8],
     taken: &mut Taken,
 ) -> Result<Result<(XattrEntry<'a>, ValueUse), Wrong>> {
-    if name.contains(&0) {
+    // Without a kind and a name its head may be that of the end of the list.
+    if name.contains(&0) || (name.is_empty() && raw.e_name_index == 0) {
         return Ok(Err(Wrong::new(XattrProblem::Name, raw.e_name_len)));
     }
     let size = raw.e_value_size.get();

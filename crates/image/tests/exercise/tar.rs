@@ -4,8 +4,7 @@
 use std::fs;
 use std::sync::Arc;
 
-use uext4::{Image, OpenOptions};
-use uext4_blockdev::{Access, FileDevice};
+use uext4_blockdev::{Access, BlockDevice, FileDevice};
 use uext4_image::{BuildOptions, Source, build};
 
 /// Bytes of a header, and where its sum is.
@@ -37,11 +36,8 @@ pub fn exercise(bytes: &[u8]) {
     if let Ok(report) = build(&Source::TarFile(archive), &image, &options, &())
         && report.image_bytes <= IMAGE_MAX
     {
-        let device = Arc::new(FileDevice::open(&image, Access::ReadOnly).unwrap());
-        let fs = Image::open(device, &OpenOptions::default()).unwrap();
-        let mut issues = Vec::new();
-        fs.check(&mut |issue| issues.push(issue.to_string()))
-            .unwrap();
-        assert!(issues.is_empty(), "{issues:?}");
+        let device: Arc<dyn BlockDevice> =
+            Arc::new(FileDevice::open(&image, Access::ReadOnly).unwrap());
+        assert_eq!(uext4_fsck::findings(&device).unwrap(), []);
     }
 }

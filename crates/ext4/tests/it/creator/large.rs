@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::{fs, io};
 
 use uext4::bulk::FileContent;
-use uext4::{Error, Image, NewInode, OpenOptions};
+use uext4::{Error, NewInode};
 use uext4_blockdev::{BlockDevice, Error as DeviceError};
+use uext4_fsck::Options;
 
 use super::maker::{Maker, attributes, bytes, e2fsck};
 use uext4_testkit::{Mount, can_mount};
@@ -26,11 +27,14 @@ fn a_directory_of_100000_files() {
         bytes: fs::read(maker.image()).unwrap(),
         read: AtomicU64::new(0),
     });
-    let mut options = OpenOptions::default();
-    options.memory = Some(4 << 20);
-    let fs = Image::open(device.clone(), &options).unwrap();
-    let summary = fs.check(&mut |issue| panic!("{issue}")).unwrap();
-    assert!(summary.inodes > 100_000);
+    let examined: Arc<dyn BlockDevice> = Arc::<Counting>::clone(&device);
+    let options = Options {
+        memory: 4 << 20,
+        ..Options::default()
+    };
+    let outcome = uext4_fsck::examine(&examined, &options, &()).unwrap();
+    assert!(outcome.findings.is_empty(), "{:?}", outcome.findings);
+    assert!(outcome.summary.inodes > 100_000);
     let read = device.read.load(Relaxed);
     assert!(read < 64 << 20, "{read} bytes were read");
 }

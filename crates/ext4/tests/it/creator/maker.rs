@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tempfile::TempDir;
 use uext4::bulk::{Attributes, Creator, CreatorOptions, Summary};
 use uext4::{Ino, NewInode, Timestamp};
-use uext4_blockdev::{Access, FileDevice};
+use uext4_blockdev::{Access, BlockDevice, FileDevice};
 use uext4_testkit::{complaints, run, scratch};
 
 use crate::mke2fs::mke2fs;
@@ -211,7 +211,9 @@ impl Maker {
         let image = self.image();
         let fs = open(&image);
         assert_eq!(fs.superblock().free_blocks_count(), summary.free_blocks);
-        fs.check(&mut |issue| panic!("{what}: {issue}")).unwrap();
+        let device: Arc<dyn BlockDevice> =
+            Arc::new(FileDevice::open(&image, Access::ReadOnly).unwrap());
+        assert_eq!(uext4_fsck::findings(&device).unwrap(), [], "{what}");
         let mut found = of_image(&fs, Oracle::Source);
         assert!(found.remove(&b"lost+found"[..]).is_some());
         found.remove(&b""[..]);

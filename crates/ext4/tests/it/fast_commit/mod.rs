@@ -31,11 +31,9 @@ fn tree(image: &MemoryDevice) -> Tree {
     of_image(&reader(image), Oracle::FastCommit)
 }
 
-/// Our own check's complaints.
+/// What the examination finds.
 fn complaints(image: &MemoryDevice) -> Vec<String> {
-    let mut issues = Vec::new();
-    let fs = reader(image);
-    fs.check(&mut |issue| issues.push(issue.to_string()))
-        .unwrap();
-    issues
+    let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::from_bytes(image.to_bytes()));
+    let findings = uext4_fsck::findings(&device).unwrap();
+    findings.iter().map(ToString::to_string).collect()
 }

@@ -27,13 +27,11 @@ pub fn recover(device: Arc<dyn BlockDevice>) -> Result<(), String> {
 /// Reads everything, and lets our own check look for what is not as it should be.
 pub fn read(image: &Arc<MemoryDevice>) -> Result<Found, String> {
     let device: Arc<dyn BlockDevice> = Arc::clone(image) as _;
-    let fs = Image::open(device, &OpenOptions::default()).map_err(|e| e.to_string())?;
-    let mut issues = Vec::new();
-    fs.check(&mut |issue| issues.push(issue.to_string()))
-        .map_err(|error| format!("check: {error}"))?;
-    if !issues.is_empty() {
-        return Err(format!("check: {issues:#?}"));
+    let findings = uext4_fsck::findings(&device).map_err(|error| format!("check: {error}"))?;
+    if !findings.is_empty() {
+        return Err(format!("check: {findings:#?}"));
     }
+    let fs = Image::open(device, &OpenOptions::default()).map_err(|e| e.to_string())?;
     let mut found = Found::default();
     let root = fs.inode(Ino::ROOT).map_err(|e| e.to_string())?;
     read_directory(&fs, &root, 0, &mut found).map_err(|e| e.to_string())?;

@@ -7,7 +7,7 @@ use std::thread;
 
 use uext4::tuning::Policies;
 use uext4::xattr::SetMode;
-use uext4::{Creation, Image, NewInode, OpenInode, OpenOptions, Volume};
+use uext4::{Creation, NewInode, OpenInode, OpenOptions, Volume};
 use uext4_blockdev::{BlockDevice, MemoryDevice, VirtualClock};
 use uext4_lab_policies::mbcache::{Options, Policy};
 use uext4_mkfs::{BlockSizeWish, parse_features};
@@ -54,10 +54,7 @@ fn mount(device: &Arc<MemoryDevice>, policy: Policy, max_entries: u32) -> Volume
 /// Every cross reference, among them the users of blocks and values.
 fn check(device: &Arc<MemoryDevice>, policy: Policy) {
     let device: Arc<dyn BlockDevice> = Arc::<MemoryDevice>::clone(device);
-    let fs = Image::open(device, &OpenOptions::default()).unwrap();
-    let mut issues = Vec::new();
-    fs.check(&mut |issue| issues.push(issue)).unwrap();
-    assert!(issues.is_empty(), "{policy}: {issues:?}");
+    assert_eq!(uext4_fsck::findings(&device).unwrap(), [], "{policy}");
 }
 
 fn create(fs: &Volume, name: &str) -> OpenInode {

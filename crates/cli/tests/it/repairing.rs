@@ -1,0 +1,161 @@
+//! `repair` and `undo`: plans, ways to write, and what is refused.
+
+use std::fs;
+use std::path::Path;
+
+use uext4_testkit::complaints;
+
+use crate::changing::{done, judge};
+use crate::checking::{SAFE, UNSAFE, damaged, ended};
+use crate::host::{assert_clean, debugfs_write, text, uext4, uext4_ok};
+
+/// Runs `repair` on the image with these options.
+fn repair(image: &Path, options: &[&str]) -> (Option<i32>, String) {
+    let mut arguments = vec!["repair"];
+    arguments.extend(options);
+    arguments.push(text(image));
+    ended(&arguments)
+}
+
+#[test]
+fn a_plan_is_shown_and_nothing_is_written() {
+    let Some((_scratch, image)) = damaged(SAFE) else {
+        return;
+    };
+    let before = fs::read(&image).unwrap();
+    for option in ["-n", "--plan"] {
+        let (code, printed) = repair(&image, &[option]);
+        assert_eq!(code, Some(4), "{printed}");
+        assert!(printed.contains("1: "), "{printed}");
+        assert!(printed.contains("(for "), "{printed}");
+        assert!(printed.contains(" -> "), "{printed}");
+        assert!(printed.contains("to write"), "{printed}");
+    }
+    let plan = uext4(&["repair", "--plan", "--json", text(&image)]).stdout;
+    for line in String::from_utf8(plan).unwrap().lines() {
+        serde_json::from_str::<serde_json::Value>(line).unwrap();
+    }
+    assert_eq!(fs::read(&image).unwrap(), before);
+    // Without a terminal there is no question, and no repair.
+    let (code, printed) = repair(&image, &[]);
+    assert_eq!(code, Some(8), "{printed}");
+    assert!(printed.contains("-y repairs without asking"), "{printed}");
+    assert_eq!(fs::read(&image).unwrap(), before);
+}
+
+#[test]
+fn a_repair_mends_once_and_then_changes_no_byte() {
+    for (requests, option) in [(SAFE, "-p"), (SAFE, "-y"), (UNSAFE, "-y")] {
+        let Some((_scratch, image)) = damaged(requests) else {
+            return;
+        };
+        assert!(complaints(&image).is_some());
+        let (code, printed) = repair(&image, &[option]);
+        assert_eq!(code, Some(1), "{printed}");
+        assert!(printed.contains("repaired: "), "{printed}");
+        judge(&image);
+        assert_eq!(done(&image, &["cat", "/dir/other-8"]).len(), 50_000);
+        let after = fs::read(&image).unwrap();
+        let (code, printed) = repair(&image, &[option]);
+        assert_eq!(code, Some(0), "{printed}");
+        assert!(printed.contains("clean: nothing to repair"), "{printed}");
+        assert_eq!(fs::read(&image).unwrap(), after);
+    }
+}
+
+#[test]
+fn what_a_human_is_to_decide_is_left_by_preening() {
+    let Some((_scratch, image)) = damaged(UNSAFE) else {
+        return;
+    };
+    let before = fs::read(&image).unwrap();
+    let (code, printed) = repair(&image, &["-p"]);
+    assert_eq!(code, Some(4), "{printed}");
+    assert!(printed.contains("nothing was written"), "{printed}");
+    assert_eq!(fs::read(&image).unwrap(), before);
+}
+
+#[test]
+fn a_plan_is_applied_to_its_image_and_to_no_other() {
+    let Some((scratch, image)) = damaged(UNSAFE) else {
+        return;
+    };
+    let plan = scratch.path().join("plan");
+    let planned = uext4(&["repair", "--plan", "--json", text(&image)]);
+    assert_eq!(planned.status.code(), Some(4));
+    fs::write(&plan, &planned.stdout).unwrap();
+    let other = scratch.path().join("other");
+    fs::copy(&image, &other).unwrap();
+    debugfs_write(&other, ["ssv mnt_count 7"]);
+    let before = fs::read(&other).unwrap();
+    let (code, printed) = repair(&other, &["--apply", text(&plan)]);
+    assert_eq!(code, Some(8), "{printed}");
+    assert_eq!(fs::read(&other).unwrap(), before);
+    let (code, printed) = repair(&image, &["--apply", text(&plan)]);
+    assert_eq!(code, Some(1), "{printed}");
+    judge(&image);
+    // It is done: the image is not what was planned any more.
+    let (code, _) = repair(&image, &["--apply", text(&plan)]);
+    assert_eq!(code, Some(8));
+    fs::write(&plan, "{}\n").unwrap();
+    let (code, printed) = repair(&image, &["--apply", text(&plan)]);
+    assert_eq!(code, Some(8), "{printed}");
+}
+
+#[test]
+fn undo_puts_back_every_byte() {
+    let Some((scratch, image)) = damaged(UNSAFE) else {
+        return;
+    };
+    let saved = scratch.path().join("saved");
+    let before = fs::read(&image).unwrap();
+    let (code, printed) = repair(&image, &["-y", "--undo", text(&saved)]);
+    assert_eq!(code, Some(1), "{printed}");
+    judge(&image);
+    // A file that is there already is never overwritten.
+    let (code, printed) = repair(&image, &["-y", "--undo", text(&saved)]);
+    assert_eq!(code, Some(8), "{printed}");
+    let printed = String::from_utf8(uext4_ok(&["undo", text(&saved), text(&image)])).unwrap();
+    assert!(printed.contains("put back"), "{printed}");
+    assert!(fs::read(&image).unwrap() == before);
+    fs::write(&saved, "no undo file").unwrap();
+    let (code, printed) = ended(&["undo", text(&saved), text(&image)]);
+    assert_eq!(code, Some(8), "{printed}");
+    assert!(fs::read(&image).unwrap() == before);
+}
+
+#[test]
+fn a_copy_is_repaired_and_the_image_stays() {
+    let Some((scratch, image)) = damaged(UNSAFE) else {
+        return;
+    };
+    let before = fs::read(&image).unwrap();
+    let into = scratch.path().join("into");
+    let (code, printed) = repair(&image, &["-y", "--into", text(&into)]);
+    assert_eq!(code, Some(1), "{printed}");
+    assert!(fs::read(&image).unwrap() == before);
+    assert_clean(&into);
+    let (code, printed) = repair(&image, &["-y", "--into", text(&into)]);
+    assert_eq!(code, Some(8), "{printed}");
+    assert!(printed.contains("exists already"), "{printed}");
+    // Nothing to repair: the copy that was asked for is made all the same.
+    let again = scratch.path().join("again");
+    let (code, printed) = repair(&into, &["--into", text(&again)]);
+    assert_eq!(code, Some(0), "{printed}");
+    assert!(fs::read(&again).unwrap() == fs::read(&into).unwrap());
+    let left: Vec<_> = fs::read_dir(scratch.path()).unwrap().collect();
+    assert_eq!(left.len(), 4, "{left:?}");
+}
+
+#[test]
+fn wrong_words_are_wrong_usage() {
+    for options in [
+        &["-y", "-p"][..],
+        &["--plan", "-y"],
+        &["--undo", "a", "--into", "b"],
+        &["--dup", "both"],
+    ] {
+        let (code, printed) = repair(Path::new("none"), options);
+        assert_eq!(code, Some(16), "{options:?}: {printed}");
+    }
+}

@@ -1,0 +1,93 @@
+//! `salvage`: what is read out of images that are damaged, cut off, or without a superblock.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::changing::done;
+use crate::checking::{damaged, ended};
+use crate::host::{run, text};
+
+/// The lines of a record, by path.
+fn record(path: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(path).unwrap();
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+fn of<'a>(record: &'a [Value], path: &str) -> &'a Value {
+    let found = record.iter().find(|line| line["path"] == path);
+    found.unwrap_or_else(|| panic!("{path}: {record:?}"))
+}
+
+#[test]
+fn files_are_copied_to_a_directory_and_to_an_archive() {
+    let Some((scratch, image)) = damaged(&["unlink dir/file", "sif dir/other-2 links_count 7"])
+    else {
+        return;
+    };
+    let before = fs::read(&image).unwrap();
+    let out = scratch.path().join("out");
+    let (code, printed) = ended(&["salvage", text(&image), "-o", text(&out)]);
+    assert_eq!(code, Some(0), "{printed}");
+    assert!(fs::read(&image).unwrap() == before);
+    assert_eq!(fs::read(out.join("dir/other-2")).unwrap(), vec![3; 50_000]);
+    let lines = record(&out.join("salvage.jsonl"));
+    let nameless = lines
+        .iter()
+        .find(|line| line["path"].as_str().unwrap().starts_with("lost+found/#"))
+        .unwrap();
+    assert_eq!(nameless["contents"], "whole");
+    let path = out.join(nameless["path"].as_str().unwrap());
+    assert_eq!(fs::read(path).unwrap(), b"contents\n");
+    let named = of(&lines, "dir/other-2");
+    assert_eq!(named["name_from"], "directory");
+    assert_eq!(named["problems"][0], "inode-links");
+    let archive = scratch.path().join("out.tar");
+    let (code, printed) = ended(&["salvage", "--json", text(&image), "-o", text(&archive)]);
+    assert_eq!(code, Some(0), "{printed}");
+    let summary: Value = serde_json::from_str(&printed).unwrap();
+    assert_eq!(summary["files"], 10);
+    let listed = String::from_utf8(run("tar", &["-tf", text(&archive)])).unwrap();
+    assert!(listed.contains("dir/other-2"), "{listed}");
+    assert_eq!(
+        record(&scratch.path().join("out.tar.jsonl")).len(),
+        lines.len()
+    );
+    // Neither is overwritten.
+    for out in [&out, &archive] {
+        let (code, _) = ended(&["salvage", text(&image), "-o", text(out)]);
+        assert_eq!(code, Some(8));
+    }
+}
+
+#[test]
+fn an_image_that_is_cut_off_gives_what_it_has() {
+    let Some((scratch, image)) = damaged(&[]) else {
+        return;
+    };
+    let file = fs::File::options().write(true).open(&image).unwrap();
+    file.set_len(15 << 20).unwrap();
+    let out = scratch.path().join("out");
+    let (code, printed) = ended(&["salvage", text(&image), "-o", text(&out)]);
+    assert!(code == Some(0) || code == Some(1), "{printed}");
+    assert_eq!(fs::read(out.join("dir/file")).unwrap(), b"contents\n");
+    assert_eq!(fs::metadata(&image).unwrap().len(), 15 << 20);
+}
+
+#[test]
+fn a_damaged_image_without_a_superblock_is_read() {
+    let Some((scratch, image)) = damaged(&[]) else {
+        return;
+    };
+    assert_eq!(done(&image, &["cat", "/dir/file"]), "contents\n");
+    let mut bytes = fs::read(&image).unwrap();
+    bytes[1024..2048].fill(0);
+    fs::write(&image, &bytes).unwrap();
+    let out = scratch.path().join("out");
+    let (code, printed) = ended(&["salvage", text(&image), "-o", text(&out)]);
+    assert_eq!(code, Some(0), "{printed}");
+    assert_eq!(fs::read(out.join("dir/file")).unwrap(), b"contents\n");
+}
