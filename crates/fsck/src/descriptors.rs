@@ -3,13 +3,15 @@
 //! A place must lie in the file system, in its group unless `flex_bg` allows another, and no two
 //! may overlap, nor the copies of superblock and descriptors. All places are sorted once and
 //! walked once; only if one is wrong, `places` looks for a better one: in a backup of the
-//! descriptors, where mke2fs would have put it, or in free space.
+//! descriptors, where mke2fs would have put it, or in free space. A place that is possible but
+//! not the one of the backup is judged by what it holds: see `proofs`.
 //!
 //! A descriptor whose checksum is wrong keeps its places if they can be; but nothing that would
 //! save reading is trusted then, unless a backup says the same.
 
 mod places;
 mod proofs;
+mod tables;
 
 use std::collections::HashSet;
 

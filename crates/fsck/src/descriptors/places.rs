@@ -6,7 +6,7 @@ use uext4_ondisk::group_desc::{BG_BLOCK_UNINIT, BG_INODE_UNINIT, GroupDesc, desc
 use uext4_ondisk::num::index;
 use uext4_ondisk::{Geometry, GroupNr, Pblk};
 
-use super::proofs::{looks_like_table, search};
+use super::tables::{SEARCHED_MAX, looks_like_table, search};
 use super::{BadSum, MetadataOwner, can_be, for_each_metadata};
 use crate::error::{Error, Result};
 use crate::finding::{Finding, Place};
@@ -16,9 +16,6 @@ use crate::volume::Volume;
 
 /// Most backups of one descriptor that are looked at.
 const BACKUPS_MAX: usize = 4;
-
-/// Most blocks that are read in the search for tables.
-pub(super) const SEARCHED_MAX: u64 = 1 << 20;
 
 /// A backup of a descriptor.
 pub(super) struct Backup {

@@ -9,17 +9,14 @@
 use uext4_ondisk::group_desc::{
     BG_BLOCK_UNINIT, BG_INODE_UNINIT, GroupDesc, bitmap_checksum, desc_checksum,
 };
-use uext4_ondisk::inode::{FileType, RawInode, inode_checksum, stored_checksum};
 use uext4_ondisk::num::index;
-use uext4_ondisk::{GroupNr, Ino, Pblk};
+use uext4_ondisk::{GroupNr, Pblk};
 
-use super::places::{SEARCHED_MAX, len_of, parts, place_of, usual};
+use super::places::{len_of, parts, place_of, usual};
+use super::tables::{SEARCHED_MAX, looks_like_table, search};
 use super::{MetadataOwner, can_be};
 use crate::error::Result;
-use crate::volume::{Volume, generation};
-
-/// Bytes that are read at a time in the search for a table.
-const PIECE: u64 = 1 << 20;
+use crate::volume::Volume;
 
 /// The bitmaps and tables that lie elsewhere, by a backup or by the usual order.
 pub(super) fn misplaced(volume: &Volume, groups: &[GroupDesc]) -> Result<Vec<MetadataOwner>> {
@@ -118,116 +115,4 @@ fn holds(volume: &Volume, owner: MetadataOwner, desc: &GroupDesc, place: Pblk) -
         byte.is_some_and(|byte| byte >> (bit % 8) & 1 == 0)
     };
     Ok((0..bits).filter(is_free).count() == index(free))
-}
-
-/// Whether the first inodes at a place are ones: known types or zeroes, and in group 0 the root.
-pub(super) fn looks_like_table(volume: &Volume, group: GroupNr, at: Pblk) -> Result<bool> {
-    let geometry = volume.geometry();
-    let mut bytes = vec![0; geometry.block_size.len()];
-    volume.overlay().read_block(at, &mut bytes)?;
-    let first = group.0.saturating_mul(geometry.inodes_per_group.get());
-    let inodes = bytes.chunks_exact(geometry.inode_size.into());
-    for (ino, inode) in (first.saturating_add(1)..).map(Ino).zip(inodes) {
-        if inode.iter().all(|&byte| byte == 0) && ino != Ino::ROOT {
-            continue;
-        }
-        let Ok(inode) = RawInode::parse(inode, ino) else {
-            return Ok(false);
-        };
-        let file_type = FileType::from_mode(inode.i_mode.get());
-        let right = match ino {
-            Ino::ROOT => file_type == Some(FileType::Directory),
-            _ => file_type.is_some() || ino.0 < geometry.first_ino,
-        };
-        if !right {
-            return Ok(false);
-        }
-    }
-    Ok(true)
-}
-
-/// Looks for the table of a group that nothing names any more, in the blocks that its flexible
-/// group may have. `None` if none is there for certain. `budget` is how many blocks may be read.
-pub(super) fn search(
-    volume: &Volume,
-    group: GroupNr,
-    budget: &mut u64,
-    may_be: impl Fn(Pblk) -> bool,
-) -> Result<Option<Pblk>> {
-    let geometry = volume.geometry();
-    let flex = geometry.log_groups_per_flex.min(31);
-    let first = GroupNr(group.0 >> flex << flex);
-    let start = geometry.group_start(first).0;
-    let len = u64::from(geometry.blocks_per_group.get()) << flex;
-    let end = start.saturating_add(len).min(geometry.blocks_count);
-    let mut at = start;
-    let mut bytes = vec![0; usize::try_from(PIECE).unwrap_or(0)];
-    while at < end && *budget > 0 {
-        let blocks = (PIECE >> geometry.block_size.log2())
-            .min(end - at)
-            .min(*budget);
-        let piece = usize::try_from(blocks << geometry.block_size.log2()).unwrap_or(0);
-        let piece = bytes.get_mut(..piece).unwrap_or_default();
-        volume
-            .overlay()
-            .read_at(at << geometry.block_size.log2(), piece)?;
-        for (block, bytes) in (at..)
-            .map(Pblk)
-            .zip(piece.chunks_exact(geometry.block_size.len()))
-        {
-            if begins_table(volume, group, bytes)? && may_be(block) {
-                return Ok(Some(block));
-            }
-        }
-        at += blocks;
-        *budget -= blocks;
-    }
-    Ok(None)
-}
-
-/// Whether a block is the first one of a group's inode table for certain: its inodes have the
-/// checksums of these numbers; without checksums, the root is there and leads to itself.
-fn begins_table(volume: &Volume, group: GroupNr, bytes: &[u8]) -> Result<bool> {
-    let geometry = volume.geometry();
-    let first = group.0.saturating_mul(geometry.inodes_per_group.get());
-    let inodes = bytes.chunks_exact(geometry.inode_size.into());
-    let inodes = (first.saturating_add(1)..).map(Ino).zip(inodes);
-    let Some(seed) = geometry.csum_seed else {
-        return match group {
-            GroupNr(0) => holds_root(volume, bytes),
-            _ => Ok(false),
-        };
-    };
-    let mut has_any = false;
-    for (ino, inode) in inodes.filter(|(_, inode)| inode.iter().any(|&byte| byte != 0)) {
-        if stored_checksum(inode) != inode_checksum(inode, seed, ino, generation(inode)) {
-            return Ok(false);
-        }
-        has_any = true;
-    }
-    Ok(has_any)
-}
-
-fn holds_root(volume: &Volume, bytes: &[u8]) -> Result<bool> {
-    let geometry = volume.geometry();
-    let size = usize::from(geometry.inode_size);
-    let root = bytes.get(size..size * 2);
-    let root = root.and_then(|root| RawInode::parse(root, Ino::ROOT).ok());
-    let is_root = |root: &RawInode| {
-        FileType::from_mode(root.i_mode.get()) == Some(FileType::Directory)
-            && root.i_links_count.get() > 1
-    };
-    let Some(map) = root
-        .filter(is_root)
-        .and_then(|root| crate::journal::Map::of(volume, &root))
-    else {
-        return Ok(false);
-    };
-    let Some(block) = map.blocks().next() else {
-        return Ok(false);
-    };
-    let mut names = vec![0; geometry.block_size.len()];
-    volume.overlay().read_block(block, &mut names)?;
-    // "." and its number.
-    Ok(names.starts_with(&[2, 0, 0, 0, 12, 0, 1]) && names.get(8..9) == Some(b"."))
 }

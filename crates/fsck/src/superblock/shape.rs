@@ -99,20 +99,8 @@ pub fn mend_field(
         }
         "s_rev_level" => {
             problem = SuperblockProblem::Revision;
-            superblock.s_rev_level = REVISION_MAX.into();
-            // The fields that came with the revision count again, if they can be.
-            let size = superblock.s_inode_size.get();
-            if !size.is_power_of_two() || size < len16(GOOD_OLD_INODE_SIZE) {
-                superblock.s_inode_size = len16(GOOD_OLD_INODE_SIZE).into();
-            }
-            if superblock.s_first_ino.get() < Ino::GOOD_OLD_FIRST.0 {
-                superblock.s_first_ino = Ino::GOOD_OLD_FIRST.0.into();
-            }
+            set_revision(superblock);
             REVISION_MAX.into()
-        }
-        "s_encoding" => {
-            superblock.s_encoding = ENCODING_UTF8.into();
-            ENCODING_UTF8.into()
         }
         "s_first_ino" => {
             superblock.s_first_ino = Ino::GOOD_OLD_FIRST.0.into();
@@ -131,6 +119,19 @@ pub fn mend_field(
         _ => return mend_feature(superblock, field),
     };
     Some((problem, right))
+}
+
+/// Makes it the revision that has features. The fields that came with it count again, if they can
+/// be.
+fn set_revision(superblock: &mut SuperBlock) {
+    superblock.s_rev_level = REVISION_MAX.into();
+    let size = superblock.s_inode_size.get();
+    if !size.is_power_of_two() || size < len16(GOOD_OLD_INODE_SIZE) {
+        superblock.s_inode_size = len16(GOOD_OLD_INODE_SIZE).into();
+    }
+    if superblock.s_first_ino.get() < Ino::GOOD_OLD_FIRST.0 {
+        superblock.s_first_ino = Ino::GOOD_OLD_FIRST.0.into();
+    }
 }
 
 /// The same for fields that only count with a feature; where the right value cannot be known, the
@@ -157,6 +158,10 @@ fn mend_feature(
         "s_desc_size" => {
             superblock.s_desc_size = 64.into();
             Some((SuperblockProblem::Field, 64))
+        }
+        "s_encoding" => {
+            superblock.s_encoding = ENCODING_UTF8.into();
+            Some((SuperblockProblem::Field, ENCODING_UTF8.into()))
         }
         "s_log_groups_per_flex" => {
             superblock.s_log_groups_per_flex = 4;
