@@ -10,10 +10,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use uext4_ondisk::num::index;
 use uext4_ondisk::{Geometry, GroupNr, Pblk};
 
+/// A bit for each cluster of a group.
+type Group = OnceLock<Box<[AtomicU64]>>;
+
 /// A set of the clusters of a file system. Clusters are counted from the first data block on.
 #[derive(Debug)]
 pub struct ClusterSet {
-    groups: Box<[OnceLock<Box<[AtomicU64]>>]>,
+    groups: Box<[Group]>,
+    /// Those that were taken out again.
+    removed: Box<[Group]>,
     per_group: u32,
     clusters: u64,
     first_data_block: u64,
@@ -24,10 +29,10 @@ impl ClusterSet {
     /// The empty set.
     pub fn new(geometry: &Geometry) -> Self {
         let data = geometry.blocks_count - u64::from(geometry.first_data_block);
+        let groups = || (0..geometry.groups_count.get()).map(|_| OnceLock::new());
         Self {
-            groups: (0..geometry.groups_count.get())
-                .map(|_| OnceLock::new())
-                .collect(),
+            groups: groups().collect(),
+            removed: groups().collect(),
             per_group: geometry.clusters_per_group.get(),
             clusters: data.div_ceil(1 << geometry.cluster_bits),
             first_data_block: geometry.first_data_block.into(),
@@ -61,7 +66,7 @@ impl ClusterSet {
         let end = clusters.end.min(self.clusters);
         let mut at = clusters.start;
         while at < end {
-            let (word, from, bits) = self.word(at, end);
+            let (word, from, bits) = self.word(&self.groups, at, end);
             let mask = mask(from, bits);
             let old = word.fetch_or(mask, Ordering::Relaxed) & mask;
             if old != 0 {
@@ -76,10 +81,39 @@ impl ClusterSet {
         let end = clusters.end.min(self.clusters);
         let mut at = clusters.start;
         while at < end {
-            let (word, from, bits) = self.word(at, end);
-            word.fetch_and(!mask(from, bits), Ordering::Relaxed);
+            let (word, from, bits) = self.word(&self.groups, at, end);
+            let mask = mask(from, bits);
+            let old = word.fetch_and(!mask, Ordering::Relaxed) & mask;
+            if old != 0 {
+                let (removed, ..) = self.word(&self.removed, at, end);
+                removed.fetch_or(old, Ordering::Relaxed);
+            }
             at += u64::from(bits);
         }
+    }
+
+    /// Adds all clusters that were taken out, and those of another set of the same file system.
+    pub fn add_removed_and(&self, others: Option<&Self>) {
+        let shape = |set: &Self| (set.per_group, set.cluster_bits, set.first_data_block);
+        let others = others.filter(|others| shape(others) == shape(self));
+        let others = others.map_or(&[][..], |others| &others.groups);
+        for sets in [&self.removed, others] {
+            for (to, from) in self.groups.iter().zip(sets) {
+                let Some(from) = from.get() else {
+                    continue;
+                };
+                let to = to.get_or_init(|| self.words());
+                for (to, from) in to.iter().zip(from) {
+                    to.fetch_or(from.load(Ordering::Relaxed), Ordering::Relaxed);
+                }
+            }
+        }
+    }
+
+    /// The words of a group without clusters.
+    fn words(&self) -> Box<[AtomicU64]> {
+        let words = self.per_group.div_ceil(64);
+        (0..words).map(|_| AtomicU64::new(0)).collect()
     }
 
     /// Whether a cluster is in the set.
@@ -204,12 +238,9 @@ impl ClusterSet {
     }
 
     /// The word of cluster `at`, the bit of it, and how many bits before `end` the word has.
-    fn word(&self, at: u64, end: u64) -> (&AtomicU64, u32, u32) {
+    fn word<'s>(&self, groups: &'s [Group], at: u64, end: u64) -> (&'s AtomicU64, u32, u32) {
         let (group, bit) = self.split(at);
-        let words = self.groups[group].get_or_init(|| {
-            let words = self.per_group.div_ceil(64);
-            (0..words).map(|_| AtomicU64::new(0)).collect()
-        });
+        let words = groups[group].get_or_init(|| self.words());
         let bits = (64 - bit % 64).min(self.per_group - bit);
         let bits = u64::from(bits).min(end - at) as u32;
         (&words[index(bit / 64)], bit % 64, bits)
@@ -261,6 +292,18 @@ mod tests {
         assert_eq!(again, [10..12, 199..200]);
         assert!(set.contains(5) && set.contains(299) && !set.contains(300) && !set.contains(4));
         assert!(set.contains_any(0..6) && !set.contains_any(0..5));
+    }
+
+    #[test]
+    fn what_was_taken_out_and_what_others_have_comes_back() {
+        let (set, other) = (set(), set());
+        set.add(10..200, |_| ());
+        set.remove(5..20);
+        other.add(9000..9003, |_| ());
+        set.add_removed_and(Some(&other));
+        assert!(set.contains(10) && set.contains(19) && !set.contains(9));
+        assert_eq!(set.first_present(200, u64::MAX), 9000);
+        assert_eq!(set.first_absent(9000), Some(9003));
     }
 
     #[test]

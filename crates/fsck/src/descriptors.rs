@@ -9,6 +9,7 @@
 //! save reading is trusted then, unless a backup says the same.
 
 mod places;
+mod proofs;
 
 use std::collections::HashSet;
 
@@ -92,7 +93,11 @@ struct Span {
 /// overlay.
 pub fn run(volume: &Volume, findings: &Findings<'_>) -> Result<()> {
     let bad_sums = bad_sums(volume)?;
-    let wrong = wrong_places(volume.geometry(), &volume.groups());
+    let groups = volume.groups();
+    let mut wrong = wrong_places(volume.geometry(), &groups);
+    wrong.extend(proofs::misplaced(volume, &groups)?);
+    wrong.sort_unstable();
+    wrong.dedup();
     if !wrong.is_empty() {
         places::mend(volume, findings, &wrong, &bad_sums)?;
     }
@@ -139,7 +144,7 @@ fn bad_sums(volume: &Volume) -> Result<Vec<BadSum>> {
 }
 
 /// Whether blocks can be a bitmap or table of a group, others left aside.
-fn can_be(geometry: &Geometry, group: GroupNr, start: Pblk, len: u64) -> bool {
+pub fn can_be(geometry: &Geometry, group: GroupNr, start: Pblk, len: u64) -> bool {
     if geometry.features.incompat.contains(Incompat::FLEX_BG) {
         return start.0 > u64::from(geometry.first_data_block) && geometry.contains(start, len);
     }

@@ -21,6 +21,9 @@ mod subject;
 mod symlink;
 #[cfg(test)]
 mod tests;
+mod torn;
+#[cfg(test)]
+mod unusual;
 mod worker;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,6 +41,8 @@ use crate::state::State;
 use crate::threads;
 
 use worker::Worker;
+
+pub use symlink::inline_value;
 
 /// What all threads of the pass have in common.
 #[derive(Debug, Default)]
@@ -111,7 +116,7 @@ fn pack_anew(state: &State<'_>, repack: Repack) -> Result<()> {
         return Ok(());
     };
     let map = mapping::read(state, ino, &raw)?;
-    let mut extents = map.extents.clone();
+    let mut extents = torn::join(state, &map.extents, cause)?;
     if FileType::from_mode(raw.i_mode.get()) == Some(FileType::Directory) {
         // Neither holes nor blocks that were never written.
         let mut next = 0_u32;

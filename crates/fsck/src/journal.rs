@@ -28,7 +28,7 @@ use uext4_ondisk::journal::{JournalHeader, JournalSuperblock, MIN_JOURNAL_BLOCKS
 use uext4_ondisk::num::{hi32, lo32};
 use uext4_ondisk::superblock::{JNL_BACKUP_BLOCKS, SuperBlock};
 use uext4_ondisk::{Ino, Pblk};
-use zerocopy::IntoBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 use crate::descriptors::for_each_metadata;
 use crate::error::{Error, Result};
@@ -213,6 +213,9 @@ fn find(volume: &Volume) -> Result<Option<Found>> {
     let mut maps: Vec<Found> = maps.collect();
     // A wrong number in an inode leads to a block that is no journal's. Only if no candidate leads
     // to one is the journal's first block itself damaged.
+    // And a number in its middle that leads to metadata is wrong for sure: another one may be
+    // whole.
+    maps.sort_by_key(|found| is_metadata(volume, &found.map));
     for at in 0..maps.len() {
         if has_magic(volume, &maps[at].map)? {
             return Ok(Some(maps.swap_remove(at)));
@@ -296,9 +299,11 @@ fn judge(volume: &Volume, found: &Found) -> Result<Judged> {
     match recover(device, geometry.block_size, geometry.blocks_count, runs) {
         Ok(recovery) => Ok(Judged::Right(Box::new(recovery))),
         Err(uext4_jbd2::Error::Device(error)) => Err(error.into()),
-        Err(uext4_jbd2::Error::UnknownFeature { name }) => Err(Error::Features {
-            features: format!("journal {name}"),
-        }),
+        Err(uext4_jbd2::Error::UnknownFeature { name }) if !is_empty(volume, found)? => {
+            Err(Error::Features {
+                features: format!("journal {name}"),
+            })
+        }
         Err(_) => {
             let mut block = vec![0; geometry.block_size.len()];
             if let Some(first) = runs.first() {
@@ -313,6 +318,16 @@ fn judge(volume: &Volume, found: &Found) -> Result<Judged> {
             })
         }
     }
+}
+
+/// Whether the journal says that its log is empty: then no feature that it has matters.
+fn is_empty(volume: &Volume, found: &Found) -> Result<bool> {
+    let mut block = vec![0; volume.geometry().block_size.len()];
+    if let Some(first) = found.map.runs.first() {
+        volume.overlay().read_block(first.start, &mut block)?;
+    }
+    let head = JournalSuperblock::ref_from_prefix(&block);
+    Ok(head.is_ok_and(|(head, _)| head.s_start.get() == 0))
 }
 
 /// Whether the journal would be right if its log were empty.

@@ -238,14 +238,36 @@ fn is_inside(geometry: &Geometry, start: Pblk, len: u64) -> bool {
 pub struct ClusterCount {
     /// Clusters so far.
     pub clusters: u64,
-    /// The logical and the physical cluster that the last extent ended in.
-    last: Option<LastCluster>,
+    /// The cluster that the last extent ended in.
+    last: Option<MappedCluster>,
 }
 
+/// A cluster of a file, and where it lies: numbers of clusters from block 0 on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct LastCluster {
-    logical: u64,
-    physical: u64,
+pub struct MappedCluster {
+    pub logical: u64,
+    pub physical: u64,
+}
+
+impl MappedCluster {
+    /// That of the block `at` of an extent.
+    pub fn of_block(geometry: &Geometry, extent: &Extent, at: u16) -> Self {
+        let bits = geometry.cluster_bits;
+        Self {
+            logical: u64::from(extent.lblk.0).saturating_add(at.into()) >> bits,
+            physical: extent.pblk.0.saturating_add(at.into()) >> bits,
+        }
+    }
+
+    /// That of the last block of an extent.
+    pub fn of_end(geometry: &Geometry, extent: &Extent) -> Self {
+        Self::of_block(geometry, extent, extent.len.saturating_sub(1))
+    }
+
+    /// Whether the two are one logical cluster in two places.
+    pub fn is_torn_from(self, other: Self) -> bool {
+        self.logical == other.logical && self.physical != other.physical
+    }
 }
 
 impl ClusterCount {
@@ -258,17 +280,10 @@ impl ClusterCount {
     /// first data block.
     pub fn add(&mut self, state: &State<'_>, extent: &Extent) -> std::ops::Range<u64> {
         let mut clusters = state.used.of_blocks(extent.pblk, extent.len.into());
-        let bits = state.geometry().cluster_bits;
-        if bits != 0 {
-            let first = LastCluster {
-                logical: u64::from(extent.lblk.0) >> bits,
-                physical: clusters.start,
-            };
-            let end = u64::from(extent.lblk.0) + u64::from(extent.len).saturating_sub(1);
-            let last = LastCluster {
-                logical: end >> bits,
-                physical: clusters.end.saturating_sub(1),
-            };
+        let geometry = state.geometry();
+        if geometry.cluster_bits != 0 {
+            let first = MappedCluster::of_block(geometry, extent, 0);
+            let last = MappedCluster::of_end(geometry, extent);
             if self.last.replace(last) == Some(first) {
                 clusters.start = (clusters.start + 1).min(clusters.end);
             }

@@ -54,7 +54,11 @@ fn list(volume: &Volume, options: &Options, findings: &Findings<'_>) -> Result<(
             cause = Some(findings.report(finding.found(at.0)));
             break;
         };
-        cause = Some(release(volume, at, &orphan, options, findings)?);
+        let finding = Finding::new(JournalProblem::Orphan, Place::inode(at));
+        cause = Some(findings.report(finding));
+        if let Some(cause) = cause {
+            release(volume, at, &orphan, options, cause)?;
+        }
         before = Some(at);
         at = Ino(orphan.i_dtime.get());
     }
@@ -82,9 +86,8 @@ fn release(
     ino: Ino,
     orphan: &RawInode,
     options: &Options,
-    findings: &Findings<'_>,
-) -> Result<Cause> {
-    let cause = findings.report(Finding::new(JournalProblem::Orphan, Place::inode(ino)));
+    cause: Cause,
+) -> Result<()> {
     let links = orphan.i_links_count.get();
     volume.update_raw_inode(ino, cause, |inode| {
         inode.i_dtime = match links {
@@ -98,7 +101,7 @@ fn release(
     if links != 0 {
         cut::cut(volume, ino, orphan, cause)?;
     }
-    Ok(cause)
+    Ok(())
 }
 
 /// A time that no inode number in `i_dtime` can be taken for, unless there are so many inodes.

@@ -1,7 +1,8 @@
 //! Writing a plan in place, so that a cut at any write loses nothing.
 //!
 //! ```text
-//! 1. the log: numbers and contents of all changed blocks, into free clusters      flush
+//! 1. the log: numbers and contents of all changed blocks, into clusters that
+//!    were free before, too                                                        flush
 //! 2. the superblock as it will be, with a pointer to the log                      flush
 //! 3. all other changed blocks, each in its place                                  flush
 //! 4. the superblock as it will be, without the pointer                            flush
@@ -171,7 +172,8 @@ pub struct Writes {
 }
 
 impl Writes {
-    /// The writes of `plan`. `used` are the clusters in use once it is done.
+    /// The writes of `plan`. `used` are the clusters in use once it is done, and those that the next
+    /// run would read if this one is cut off before the log is whole: the log takes others.
     ///
     /// # Errors
     /// Of the device and of the overlay.

@@ -8,7 +8,7 @@
 //! owners of blocks are known.
 
 use uext4_ondisk::features::Compat;
-use uext4_ondisk::indirect::{Reach, number_at, put_numbers};
+use uext4_ondisk::indirect::{Reach, number_at, numbers, put_numbers};
 use uext4_ondisk::inode::{FileType, I_BLOCK_LEN, InodeFlags, NDIR_BLOCKS, RawInode, S_IFREG};
 use uext4_ondisk::num::{hi32, index, lo16, lo32};
 use uext4_ondisk::{Geometry, Ino, Pblk};
@@ -48,7 +48,7 @@ pub fn run(volume: &Volume, findings: &Findings<'_>) -> Result<()> {
     if geometry.reserved_gdt_blocks == 0 && double.0 == 0 || is_clear {
         return Ok(());
     }
-    if !can_be_double(geometry, double) {
+    if !can_be_double(volume, double)? {
         let cause = findings.report(Finding::new(SuperblockProblem::ResizeInode, place()));
         return volume.update_inode(Ino::RESIZE, cause, |bytes| bytes.fill(0));
     }
@@ -58,7 +58,14 @@ pub fn run(volume: &Volume, findings: &Findings<'_>) -> Result<()> {
         let extents = flags.intersects(InodeFlags::EXTENTS | InodeFlags::INLINE_DATA);
         kind == Some(FileType::Regular) && inode.i_links_count.get() != 0 && !extents
     });
-    if is_file && maps_reserved(volume, double)? {
+    let is_right = |inode: RawInode| {
+        let mut slots = [0; I_BLOCK_LEN];
+        put_numbers(&mut slots, DOUBLE, [lo32(double.0)]);
+        let sectors =
+            u64::from(inode.i_blocks_high.get()) << 32 | u64::from(inode.i_blocks_lo.get());
+        inode.i_block == slots && sectors == self::sectors(geometry)
+    };
+    if is_file && inode.is_some_and(is_right) && maps_reserved(volume, double)? {
         return Ok(());
     }
     let cause = findings.report(Finding::new(SuperblockProblem::ResizeInode, place()));
@@ -101,11 +108,23 @@ pub fn recreate(state: &State<'_>) -> Result<()> {
     }
 }
 
-/// Whether a block can be the double indirect one: no copy of superblock and descriptors has it.
-fn can_be_double(geometry: &Geometry, block: Pblk) -> bool {
+/// Whether a block can be the double indirect one: no copy of superblock and descriptors has it,
+/// and it holds most of the right numbers, so that it is no other file's.
+fn can_be_double(volume: &Volume, block: Pblk) -> Result<bool> {
+    let geometry = volume.geometry();
     let group = geometry.group_of(block);
     let in_head = group.is_some_and(|(group, at)| at < geometry.group_base_blocks(group));
-    geometry.contains(block, 1) && group.is_some() && !in_head
+    if !geometry.contains(block, 1) || group.is_none() || in_head {
+        return Ok(false);
+    }
+    let mut found = vec![0; geometry.block_size.len()];
+    let mut right = found.clone();
+    volume.overlay().read_block(block, &mut found)?;
+    double_block(geometry, &mut right);
+    let of_both = numbers(&found).iter().zip(numbers(&right));
+    let wanted = || of_both.clone().filter(|(_, right)| right.get() != 0);
+    let same = wanted().filter(|(found, right)| found == right).count();
+    Ok(same.saturating_mul(2) >= wanted().count())
 }
 
 /// The reserved primary blocks with their slots in the double indirect block.
@@ -131,46 +150,57 @@ fn copies(geometry: &Geometry, block: Pblk) -> impl Iterator<Item = u32> + '_ {
     })
 }
 
+/// Whether the double indirect block and the reserved primary blocks hold the numbers that they
+/// must hold, and no other.
 fn maps_reserved(volume: &Volume, double: Pblk) -> Result<bool> {
     let geometry = volume.geometry();
-    let mut slots = vec![0; geometry.block_size.len()];
-    let mut table = vec![0; geometry.block_size.len()];
-    volume.overlay().read_block(double, &mut slots)?;
-    for (slot, block) in reserved(geometry) {
-        if u64::from(number_at(&slots, slot)) != block.0 {
-            return Ok(false);
-        }
-        volume.overlay().read_block(block, &mut table)?;
-        let mut copies = (0..).zip(copies(geometry, block));
-        if copies.any(|(at, copy)| number_at(&table, at) != copy) {
+    let mut found = vec![0; geometry.block_size.len()];
+    let mut right = found.clone();
+    volume.overlay().read_block(double, &mut found)?;
+    double_block(geometry, &mut right);
+    if found != right {
+        return Ok(false);
+    }
+    for (_, block) in reserved(geometry) {
+        volume.overlay().read_block(block, &mut found)?;
+        primary_block(geometry, block, &mut right);
+        if found != right {
             return Ok(false);
         }
     }
     Ok(true)
 }
 
+/// Fills the double indirect block.
+fn double_block(geometry: &Geometry, bytes: &mut [u8]) {
+    bytes.fill(0);
+    for (slot, block) in reserved(geometry) {
+        put_numbers(bytes, slot, [lo32(block.0)]);
+    }
+}
+
+/// Fills a reserved primary block.
+fn primary_block(geometry: &Geometry, block: Pblk, bytes: &mut [u8]) {
+    bytes.fill(0);
+    put_numbers(bytes, 0, copies(geometry, block));
+}
+
+/// Sectors of 512 bytes that the inode owns: the reserved blocks of all copies, and one.
+fn sectors(geometry: &Geometry) -> u64 {
+    let copies = (geometry.backup_groups().count() as u64).saturating_add(1);
+    let tables = u64::from(geometry.reserved_gdt_blocks);
+    let blocks = tables.saturating_mul(copies).saturating_add(1);
+    blocks << (geometry.block_size.log2() - 9) << geometry.cluster_bits
+}
+
 fn write(volume: &Volume, double: Pblk, now: u32, cause: Cause) -> Result<()> {
     let geometry = volume.geometry();
     let overlay = volume.overlay();
-    overlay.update(double, cause, |bytes| {
-        bytes.fill(0);
-        for (slot, block) in reserved(geometry) {
-            put_numbers(bytes, slot, [lo32(block.0)]);
-        }
-    })?;
-    let mut tables = 0u64;
+    overlay.update(double, cause, |bytes| double_block(geometry, bytes))?;
     for (_, block) in reserved(geometry) {
-        overlay.update(block, cause, |bytes| {
-            bytes.fill(0);
-            put_numbers(bytes, 0, copies(geometry, block));
-        })?;
-        tables = tables.saturating_add(1);
+        overlay.update(block, cause, |bytes| primary_block(geometry, block, bytes))?;
     }
-    let backups = geometry.backup_groups().count() as u64;
-    let blocks = tables
-        .saturating_mul(backups.saturating_add(1))
-        .saturating_add(1);
-    let sectors = blocks << (geometry.block_size.log2() - 9) << geometry.cluster_bits;
+    let sectors = sectors(geometry);
     let size = Reach::new(geometry.block_size).first(3) << geometry.block_size.log2();
     volume.update_inode(Ino::RESIZE, cause, |bytes| {
         let old = RawInode::parse(bytes, Ino::RESIZE).ok();
@@ -189,4 +219,58 @@ fn write(volume: &Volume, double: Pblk, now: u32, cause: Cause) -> Result<()> {
         bytes.fill(0);
         inode.store(bytes);
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use uext4_testkit::{has_tool, run};
+
+    use crate::tests::TestImage;
+
+    fn image() -> TestImage {
+        TestImage::new("-t ext4 -b 1024 -g 1024 -E resize=4096M", "16M")
+    }
+
+    #[test]
+    fn a_file_system_that_grew_has_what_it_must_have() {
+        if !has_tool("resize2fs") {
+            return;
+        }
+        for size in ["24M", "64M", "600M"] {
+            let image = image();
+            run(
+                "resize2fs",
+                ["-f".as_ref(), image.path().as_os_str(), size.as_ref()],
+            );
+            assert_eq!(image.found(), [""; 0], "{size}");
+        }
+    }
+
+    #[test]
+    fn an_inode_that_is_gone_is_made_anew() {
+        for request in [
+            "clri <7>",
+            "sif <7> mode 0",
+            "sif <7> block[DIND] 0",
+            "sif <7> blocks 2",
+        ] {
+            let image = image();
+            image.debugfs(&[request]);
+            let found = image.repair();
+            assert!(found.contains(&"resize-inode"), "{request}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn a_block_of_a_file_is_not_taken_for_the_inodes() {
+        let image = image();
+        image.file("f", &[b'z'; 1024]);
+        let mut at = None;
+        image.change(|bytes| at = bytes.windows(1024).position(|block| block == [b'z'; 1024]));
+        let at = at.unwrap();
+        image.debugfs(&[&format!("sif <7> block[DIND] {}", at / 1024)]);
+        let found = image.repair();
+        assert!(found.contains(&"resize-inode"), "{found:?}");
+        image.change(|bytes| assert_eq!(bytes[at..][..1024], [b'z'; 1024]));
+    }
 }

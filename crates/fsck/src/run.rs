@@ -35,7 +35,8 @@ pub struct Outcome {
     pub has_damage: bool,
     /// The device with all changes.
     pub overlay: Overlay,
-    /// The clusters in use once they are made.
+    /// The clusters in use once they are made, and those that anything had an owner for before:
+    /// until the changes are durable, both are needed.
     pub used: ClusterSet,
     /// Whether the last round found nothing that is more than a note: the result of the changes is
     /// consistent. Of a check, which has one round, whether the file system is.
@@ -101,6 +102,7 @@ fn rounds(
     // What was found before an error is shown too.
     findings.finish_pass();
     let (summary, mut overlay, mut used) = first?;
+    used.add_removed_and(None);
     let was_clean = findings.count() == 0;
     let orphans = findings.orphans();
     let mut is_clean = was_clean;
@@ -110,7 +112,9 @@ fn rounds(
         }
         findings.begin_round();
         let before = findings.count();
+        let owned = used;
         (_, overlay, used) = round(overlay, options, &findings)?;
+        used.add_removed_and(Some(&owned));
         is_clean = findings.count() == before;
     }
     Ok(Outcome {

@@ -1,8 +1,8 @@
 //! From a device to a file system whose shape is known: the first pass.
 //!
 //! ```text
-//! find ─▶ restore ─▶ mmp ─▶ replay ─▶ find again ─▶ fields ─▶ descriptors ─▶ journal
-//!                                                  backups ◀─ resize inode ◀─ orphans
+//! find ─▶ restore ─▶ mmp ─▶ replay ─▶ find again ─▶ fields ─▶ descriptors ─▶ lost features
+//!                                      backups ◀─ resize inode ◀─ orphans ◀─ journal
 //! ```
 //! Each step may rely on those before it. The journal comes as early as it can, because what it
 //! holds is newer than everything else; its own damage is mended when descriptors are right. The
@@ -14,6 +14,9 @@
 
 mod checks;
 mod find;
+mod fit;
+mod lost;
+mod quota_files;
 mod shape;
 
 use std::sync::Arc;
@@ -62,8 +65,14 @@ pub fn open(overlay: Overlay, options: &Options, findings: &Findings<'_>) -> Res
     let geometry = shape_of(&superblock)?;
     checks::run(&mut mender, &geometry, options)?;
     let superblock = mender.superblock;
-    let volume = self::volume(overlay, shape_of(&superblock)?, superblock)?;
+    let mut volume = self::volume(overlay, shape_of(&superblock)?, superblock)?;
     descriptors::run(&volume, findings)?;
+    if lost::run(&volume, findings)? {
+        let superblock = volume.superblock();
+        let geometry = shape_of(&superblock)?;
+        volume = self::volume(volume.into_overlay(), geometry, superblock)?;
+    }
+    quota_files::run(&volume, findings)?;
     mmp::run(&volume, findings)?;
     journal::mend(&volume, findings)?;
     orphans::run(&volume, options, findings)?;

@@ -32,7 +32,6 @@ mod entries;
 mod references;
 mod wrong;
 
-use uext4_ondisk::features::Incompat;
 use uext4_ondisk::inode::{InodeFlags, RawInode};
 use uext4_ondisk::xattr::{NAME_PREFIXES, XattrEntry};
 use uext4_ondisk::{Ino, Pblk};
@@ -77,7 +76,7 @@ pub fn check(state: &State<'_>, ino: Ino, raw: &RawInode, bytes: &[u8]) -> Resul
     let owner = Owner {
         ino,
         generation: raw.i_generation.get(),
-        is_encrypted: is_encrypted(state, raw),
+        is_encrypted: raw.i_flags.get() & InodeFlags::ENCRYPT.bits() != 0,
     };
     let mut xattrs = Xattrs::default();
     body::check(state, owner, raw, bytes, &mut xattrs)?;
@@ -90,11 +89,6 @@ pub fn check(state: &State<'_>, ino: Ino, raw: &RawInode, bytes: &[u8]) -> Resul
         })?;
     }
     Ok(xattrs)
-}
-
-fn is_encrypted(state: &State<'_>, raw: &RawInode) -> bool {
-    let features = state.geometry().features.incompat;
-    features.contains(Incompat::ENCRYPT) && raw.i_flags.get() & InodeFlags::ENCRYPT.bits() != 0
 }
 
 /// The full name of an attribute for a finding; one of an unknown kind begins with its number.

@@ -2,14 +2,9 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
-
-/// What a run of all gates may take on two processors.
-const PATIENCE: Duration = Duration::from_secs(480);
 
 #[test]
 fn no_gate_is_contrary() {
-    let began = Instant::now();
     let mut gate = Command::new(env!("CARGO_BIN_EXE_uext4-lab"))
         .arg("gate")
         .stdout(Stdio::piped())
@@ -26,5 +21,4 @@ fn no_gate_is_contrary() {
     let bad: Vec<_> = lines.iter().filter(is_bad).collect();
     assert!(status.success(), "{bad:#?}");
     assert!(lines.len() > 100, "{} lines", lines.len());
-    assert!(began.elapsed() < PATIENCE, "{:?}", began.elapsed());
 }

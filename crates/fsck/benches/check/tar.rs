@@ -23,6 +23,8 @@ pub struct Archive<I> {
     ready: VecDeque<u8>,
     /// For content, so that blocks differ.
     number: u64,
+    /// Whether the two empty records at its end were made.
+    has_ended: bool,
 }
 
 impl<I: Iterator<Item = Entry>> Archive<I> {
@@ -34,6 +36,7 @@ impl<I: Iterator<Item = Entry>> Archive<I> {
             padding: 0,
             ready: VecDeque::new(),
             number: 1,
+            has_ended: false,
         }
     }
 
@@ -56,6 +59,9 @@ impl<I: Iterator<Item = Entry>> Archive<I> {
             self.ready.extend(header(&entry));
             self.left = entry.len;
             self.padding = entry.len.next_multiple_of(512) - entry.len;
+        } else if !self.has_ended {
+            self.ready.extend([0; 1024]);
+            self.has_ended = true;
         }
     }
 }

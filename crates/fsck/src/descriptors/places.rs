@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use uext4_ondisk::group_desc::{BG_BLOCK_UNINIT, BG_INODE_UNINIT, GroupDesc, desc_checksum};
-use uext4_ondisk::inode::{FileType, RawInode};
 use uext4_ondisk::num::index;
-use uext4_ondisk::{Geometry, GroupNr, Ino, Pblk};
+use uext4_ondisk::{Geometry, GroupNr, Pblk};
 
+use super::proofs::{looks_like_table, search};
 use super::{BadSum, MetadataOwner, can_be, for_each_metadata};
 use crate::error::{Error, Result};
 use crate::finding::{Finding, Place};
@@ -16,6 +16,9 @@ use crate::volume::Volume;
 
 /// Most backups of one descriptor that are looked at.
 const BACKUPS_MAX: usize = 4;
+
+/// Most blocks that are read in the search for tables.
+pub(super) const SEARCHED_MAX: u64 = 1 << 20;
 
 /// A backup of a descriptor.
 pub(super) struct Backup {
@@ -98,6 +101,8 @@ struct Taken {
     /// Where the next search of the whole file system starts, so that many of them do not walk
     /// the same pieces again.
     resume: u64,
+    /// How many blocks may still be read in the search for lost tables.
+    budget: u64,
 }
 
 impl Taken {
@@ -148,6 +153,7 @@ pub(super) fn mend(
     let mut taken = Taken {
         pieces: BTreeMap::new(),
         resume: u64::from(volume.geometry().first_data_block).saturating_add(1),
+        budget: SEARCHED_MAX,
     };
     if let Some(block) = crate::mmp::block(volume) {
         taken.add(block.0, 1);
@@ -168,13 +174,15 @@ pub(super) fn mend(
             left.extend(parts);
         }
     }
+    // Tables first: a new bitmap must not be put where one is found.
+    left.sort_by_key(|owner| !matches!(owner, MetadataOwner::InodeTable(_)));
     for owner in left {
         relocate(volume, findings, &mut taken, owner)?;
     }
     Ok(())
 }
 
-fn parts(group: GroupNr) -> [MetadataOwner; 3] {
+pub(super) fn parts(group: GroupNr) -> [MetadataOwner; 3] {
     [
         MetadataOwner::BlockBitmap(group),
         MetadataOwner::InodeBitmap(group),
@@ -182,7 +190,7 @@ fn parts(group: GroupNr) -> [MetadataOwner; 3] {
     ]
 }
 
-fn place_of(desc: &mut GroupDesc, owner: MetadataOwner) -> Option<&mut Pblk> {
+pub(super) fn place_of(desc: &mut GroupDesc, owner: MetadataOwner) -> Option<&mut Pblk> {
     match owner {
         MetadataOwner::Head(_) => None,
         MetadataOwner::BlockBitmap(_) => Some(&mut desc.block_bitmap),
@@ -191,7 +199,7 @@ fn place_of(desc: &mut GroupDesc, owner: MetadataOwner) -> Option<&mut Pblk> {
     }
 }
 
-fn len_of(geometry: &Geometry, owner: MetadataOwner) -> u64 {
+pub(super) fn len_of(geometry: &Geometry, owner: MetadataOwner) -> u64 {
     match owner {
         MetadataOwner::InodeTable(_) => geometry.itable_blocks().into(),
         _ => 1,
@@ -274,6 +282,16 @@ fn relocate(
         Some(at) if is_table && !looks_like_table(volume, group, at)? => None,
         usual => usual,
     };
+    let usual = match usual {
+        None if is_table => {
+            let mut budget = taken.budget;
+            let fits = |at: Pblk| can_be(geometry, group, at, len) && !taken.overlaps(at.0, len);
+            let found = search(volume, group, &mut budget, fits)?;
+            taken.budget = budget;
+            found
+        }
+        usual => usual,
+    };
     let (at, problem) = match (usual, owner) {
         (Some(at), MetadataOwner::InodeTable(_)) => (at, GroupProblem::InodeTablePlace),
         (None, MetadataOwner::InodeTable(_)) => (
@@ -308,32 +326,6 @@ fn relocate(
         desc.flags &= !(BG_BLOCK_UNINIT | BG_INODE_UNINIT);
         desc.itable_unused = 0;
     })
-}
-
-/// Whether the first inodes at a place are ones: known types or zeroes, and in group 0 the root.
-fn looks_like_table(volume: &Volume, group: GroupNr, at: Pblk) -> Result<bool> {
-    let geometry = volume.geometry();
-    let mut bytes = vec![0; geometry.block_size.len()];
-    volume.overlay().read_block(at, &mut bytes)?;
-    let first = group.0.saturating_mul(geometry.inodes_per_group.get());
-    let inodes = bytes.chunks_exact(geometry.inode_size.into());
-    for (ino, inode) in (first.saturating_add(1)..).map(Ino).zip(inodes) {
-        if inode.iter().all(|&byte| byte == 0) && ino != Ino::ROOT {
-            continue;
-        }
-        let Ok(inode) = RawInode::parse(inode, ino) else {
-            return Ok(false);
-        };
-        let file_type = FileType::from_mode(inode.i_mode.get());
-        let right = match ino {
-            Ino::ROOT => file_type == Some(FileType::Directory),
-            _ => file_type.is_some() || ino.0 < geometry.first_ino,
-        };
-        if !right {
-            return Ok(false);
-        }
-    }
-    Ok(true)
 }
 
 /// Blocks in the group that no metadata has and that its bitmap, where there is one, shows as

@@ -236,12 +236,21 @@ impl Worker<'_, '_> {
             return Err(DirectoryProblem::ShortEncryptedName);
         }
         match known.kind {
-            Kind::File(_) if known.is_ea_inode => Err(DirectoryProblem::EaInode),
+            Kind::File(_) if known.is_ea_inode && self.is_value(Ino(ino)) => {
+                Err(DirectoryProblem::EaInode)
+            }
             Kind::File(file_type) => Ok(file_type),
             Kind::Reserved => Err(DirectoryProblem::ReservedInode),
             Kind::Unused if ino > geometry.inodes_count => Err(DirectoryProblem::NoSuchInode),
             Kind::Unused => Err(DirectoryProblem::UnusedInode),
         }
+    }
+
+    /// Whether an attribute has its value in an inode that is marked for it. If none has, the mark
+    /// is wrong, not the name.
+    #[cold]
+    fn is_value(&self, ino: Ino) -> bool {
+        self.state.ea_inodes.lock().contains_key(&ino)
     }
 
     /// Replaces the bytes of a name that no name may have; true if there were any.

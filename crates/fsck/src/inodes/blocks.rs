@@ -144,7 +144,7 @@ impl Worker<'_, '_> {
         let geometry = self.state.geometry();
         let bytes = clusters << geometry.cluster_bits << geometry.block_size.log2();
         self.count_usage(subject, bytes, xattrs.values.inodes);
-        if seen.cause.is_some() || seen.metadata != 0 {
+        if seen.cause.is_some() || subject.ino == Ino::BAD_BLOCKS {
             return Ok(());
         }
         self.compare_blocks(subject, clusters)
@@ -218,6 +218,9 @@ impl Worker<'_, '_> {
         let log2 = self.state.geometry().block_size.log2();
         // Verity keeps its tree behind the end, and reserved inodes their blocks.
         let reserved = [Ino::RESIZE, Ino::BAD_BLOCKS].contains(&subject.ino);
+        if subject.has(InodeFlags::VERITY) {
+            self.verity(subject, seen)?;
+        }
         if form == Form::None || subject.has(InodeFlags::VERITY) || reserved {
             return Ok(());
         }
@@ -231,6 +234,27 @@ impl Worker<'_, '_> {
             self.set_size(subject, size, seen.end_written << log2)?;
         }
         Ok(())
+    }
+
+    /// Without the feature the kernel does not open a file with the flag.
+    fn verity(&self, subject: &mut Subject<'_>, seen: &Seen) -> Result<()> {
+        let geometry = self.state.geometry();
+        if geometry.features.ro_compat.contains(RoCompat::VERITY) {
+            return Ok(());
+        }
+        if seen.end_written <= geometry.block_size.blocks_for(subject.size()) {
+            let flags = subject.raw.i_flags.get() & !InodeFlags::VERITY.bits();
+            let finding = subject.finding(InodeProblem::Verity);
+            self.mend(subject, finding, |raw| raw.i_flags = flags.into())?;
+            return Ok(());
+        }
+        let cause = self
+            .state
+            .report(subject.finding(InodeProblem::VerityFeature));
+        self.state.volume.update_superblock(cause, |superblock| {
+            let features = superblock.s_feature_ro_compat.get() | RoCompat::VERITY.bits();
+            superblock.s_feature_ro_compat = features.into();
+        })
     }
 
     pub fn set_size(&self, subject: &mut Subject<'_>, found: u64, right: u64) -> Result<()> {

@@ -17,6 +17,12 @@ const STORED: InodeFlags = InodeFlags::EXTENTS
     .union(InodeFlags::INLINE_DATA)
     .union(InodeFlags::INDEX);
 
+/// Flags that can be set for regular files and directories only.
+const PROTECTED: InodeFlags = InodeFlags::IMMUTABLE.union(InodeFlags::APPEND);
+
+/// Bytes of `i_block` that numbers of devices were ever stored in.
+const DEVICE_LEN: usize = 16;
+
 impl Worker<'_, '_> {
     /// Whether the fields of an inode with a wrong checksum make no sense: its mode is no type, or
     /// what must lead to its blocks does not.
@@ -63,6 +69,9 @@ impl Worker<'_, '_> {
         match file_type {
             FileType::Regular | FileType::Directory | FileType::Symlink => {}
             _ => self.device(subject)?,
+        }
+        if subject.is_cleared {
+            return Ok(());
         }
         self.high_halves(subject, file_type)
     }
@@ -118,6 +127,11 @@ impl Worker<'_, '_> {
         if subject.has(InodeFlags::IMAGIC) && !features.compat.contains(Compat::IMAGIC_INODES) {
             self.clear_flags(subject, InodeProblem::Imagic, InodeFlags::IMAGIC)?;
         }
+        let ea_inode = features.incompat.contains(Incompat::EA_INODE);
+        if subject.has(InodeFlags::EA_INODE) && !ea_inode {
+            // The kernel refuses to open such an inode by a name.
+            self.clear_flags(subject, InodeProblem::EaInode, InodeFlags::EA_INODE)?;
+        }
         let casefold = features.incompat.contains(Incompat::CASEFOLD);
         if subject.has(InodeFlags::CASEFOLD) && !(is_directory && casefold) {
             self.clear_flags(subject, InodeProblem::Casefold, InodeFlags::CASEFOLD)?;
@@ -127,11 +141,27 @@ impl Worker<'_, '_> {
             self.clear_flags(subject, InodeProblem::IndexFlag, InodeFlags::INDEX)?;
         }
         match file_type {
-            FileType::Regular | FileType::Directory | FileType::Symlink => {
+            FileType::Regular | FileType::Directory => self.form(subject, file_type),
+            FileType::Symlink => {
+                self.special_flags(subject, PROTECTED)?;
                 self.form(subject, file_type)
             }
             _ => Ok(()),
         }
+    }
+
+    /// Clears flags that a symbolic link, a device, a pipe or a socket cannot have.
+    fn special_flags(&self, subject: &mut Subject<'_>, wrong: InodeFlags) -> Result<()> {
+        let found = subject.flags();
+        if !found.intersects(wrong) {
+            return Ok(());
+        }
+        let right = found.difference(wrong).bits();
+        let finding = subject.finding(InodeProblem::SpecialFlags);
+        self.mend(subject, finding.found(found.bits()).right(right), |raw| {
+            raw.i_flags = right.into();
+        })?;
+        Ok(())
     }
 
     /// Examines the flags that say in which form contents are stored.
@@ -193,10 +223,13 @@ impl Worker<'_, '_> {
 
     /// Devices, pipes and sockets have no contents.
     fn device(&self, subject: &mut Subject<'_>) -> Result<()> {
-        let wrong = subject.flags() & STORED;
-        if !wrong.is_empty() {
-            self.clear_flags(subject, InodeProblem::SpecialFlags, wrong)?;
+        // Nobody can protect one, so that other bytes too are not those of a device.
+        let rest = subject.raw.i_block.get(DEVICE_LEN..).unwrap_or_default();
+        if subject.flags().intersects(PROTECTED) && rest.iter().any(|&byte| byte != 0) {
+            let finding = subject.finding(InodeProblem::SpecialBlocks);
+            return self.clear(subject, finding);
         }
+        self.special_flags(subject, STORED | PROTECTED)?;
         let size = subject.size();
         if size != 0 {
             let finding = subject.finding(InodeProblem::SpecialSize).found(size);

@@ -5,7 +5,7 @@ use uext4_ondisk::dir_block::DirFormat;
 use uext4_ondisk::dir_entry::update_tail;
 use uext4_ondisk::extent::{Extent, empty_extent_root};
 use uext4_ondisk::features::{Compat, Incompat, RoCompat};
-use uext4_ondisk::indirect::{number_at, numbers};
+use uext4_ondisk::indirect::{Reach, number_at, numbers};
 use uext4_ondisk::inode::{
     FULL_EXTRA_ISIZE, FileType, GOOD_OLD_INODE_SIZE, InodeFlags, NDIR_BLOCKS, RawInode, S_IFDIR,
 };
@@ -87,9 +87,10 @@ impl Worker<'_, '_> {
         let raw = &subject.raw;
         let mode = raw.i_mode.get();
         let is_regular = subject.file_type() == Some(FileType::Regular);
-        let holds_data = raw.i_links_count.get() != 0 || number_at(&raw.i_block, 0) != 0;
+        let links = raw.i_links_count.get();
+        let holds_data = links != 0 || number_at(&raw.i_block, 0) != 0;
         match ino {
-            Ino::BAD_BLOCKS if mode != 0 || raw.i_links_count.get() != 0 => {
+            Ino::BAD_BLOCKS if !is_list_of_bad_blocks(subject) => {
                 self.clear_problem(subject, InodeProblem::BadBlocks)
             }
             Ino::BAD_BLOCKS => Ok(()),
@@ -99,14 +100,23 @@ impl Worker<'_, '_> {
                 Ok(())
             }
             Ino::RESIZE if self.has_resize_inode() && mode != 0 => self.system_file(subject),
-            Ino::USER_QUOTA | Ino::GROUP_QUOTA | Ino::JOURNAL if holds_data => {
+            Ino::USER_QUOTA | Ino::GROUP_QUOTA | Ino::JOURNAL
+                if holds_data || self.holds_remains(subject) =>
+            {
                 self.clear_problem(subject, InodeProblem::SystemUnused)
             }
-            Ino::RESIZE | Ino::USER_QUOTA | Ino::GROUP_QUOTA | Ino::JOURNAL => {
+            Ino::USER_QUOTA | Ino::GROUP_QUOTA | Ino::JOURNAL => {
+                subject.is_cleared = true;
+                Ok(())
+            }
+            Ino::RESIZE if self.has_resize_inode() => {
                 subject.is_cleared = true;
                 Ok(())
             }
             BOOT_LOADER if is_regular => Ok(()),
+            _ if mode == 0 && self.holds_remains(subject) => {
+                self.clear_problem(subject, InodeProblem::SystemUnused)
+            }
             _ if mode == 0 => {
                 subject.is_cleared = true;
                 Ok(())
@@ -116,6 +126,21 @@ impl Worker<'_, '_> {
                 self.clear(subject, finding)
             }
         }
+    }
+
+    /// Whether a reserved inode that is not in use says that it has blocks, or how they are read.
+    fn holds_remains(&self, subject: &Subject<'_>) -> bool {
+        let raw = &subject.raw;
+        let block_size = self.state.geometry().block_size;
+        let size_max = Reach::new(block_size).blocks_max() << block_size.log2();
+        let read_as = InodeFlags::INDEX.union(InodeFlags::CASEFOLD);
+        let stored = InodeFlags::EXTENTS.union(InodeFlags::INLINE_DATA);
+        raw.i_blocks_lo.get() != 0
+            || raw.i_blocks_high.get() != 0
+            || subject.size() > size_max
+            || subject.xattr_block().0 != 0
+            || subject.flags().intersects(read_as)
+            || subject.has(stored)
     }
 
     fn clear_problem(&self, subject: &mut Subject<'_>, problem: InodeProblem) -> Result<()> {
@@ -152,6 +177,22 @@ impl Worker<'_, '_> {
         }
         Ok(blocks)
     }
+}
+
+/// Whether the inode of bad blocks has nothing but blocks: neither an owner nor attributes.
+fn is_list_of_bad_blocks(subject: &Subject<'_>) -> bool {
+    let raw = &subject.raw;
+    let others = [
+        raw.i_mode,
+        raw.i_uid,
+        raw.i_gid,
+        raw.i_links_count,
+        raw.i_file_acl_high,
+    ];
+    let form = InodeFlags::INLINE_DATA.union(InodeFlags::CASEFOLD);
+    others.iter().all(|field| field.get() == 0)
+        && raw.i_file_acl_lo.get() == 0
+        && !subject.flags().intersects(form)
 }
 
 /// Notes the reserved inodes, which are in use whatever they hold.

@@ -101,7 +101,7 @@ impl Worker<'_, '_> {
         if subject.is_cleared {
             return Ok(());
         }
-        if !self.is_in_use(&subject) {
+        if !self.is_in_use(ino, &subject.raw) {
             return self.unused(&mut subject);
         }
         self.fields(&mut subject)?;
@@ -131,14 +131,21 @@ impl Worker<'_, '_> {
         };
         store(&mut copy);
         let raw = RawInode::parse(&copy, ino).ok();
-        // Of an inode that is not in use nothing matters.
-        if raw.is_none_or(|raw| raw.i_links_count.get() == 0) {
+        if raw.is_none_or(|raw| self.may_stay_unused(ino, &raw, bytes)) {
             return Ok(None);
         }
         let finding = Finding::new(InodeProblem::ExtraSize, Place::inode(ino));
         let cause = self.state.report(finding.found(found).right(right));
         self.state.volume.update_inode(ino, cause, store)?;
         Ok(raw)
+    }
+
+    /// Whether nothing matters of an inode: it is not in use, and what says so can be believed.
+    fn may_stay_unused(&self, ino: Ino, raw: &RawInode, bytes: &[u8]) -> bool {
+        let is_right = self.state.geometry().csum_seed.is_none_or(|seed| {
+            stored_checksum(bytes) == inode_checksum(bytes, seed, ino, generation(bytes))
+        });
+        is_right && !self.is_in_use(ino, raw) && self.is_deleted(raw)
     }
 
     fn checksum(&self, subject: &mut Subject<'_>) -> Result<()> {
@@ -161,16 +168,20 @@ impl Worker<'_, '_> {
         self.state.volume.update_inode(ino, cause, |_| ())
     }
 
-    fn is_in_use(&self, subject: &Subject<'_>) -> bool {
+    fn is_in_use(&self, ino: Ino, raw: &RawInode) -> bool {
         // Reserved inodes are in use whether or not they have links.
-        let reserved = subject.ino.0 < self.state.geometry().first_ino;
-        subject.raw.i_links_count.get() != 0 || reserved
+        let reserved = ino.0 < self.state.geometry().first_ino;
+        raw.i_links_count.get() != 0 || reserved
+    }
+
+    /// Whether an inode that is not in use was deleted, or never used.
+    fn is_deleted(&self, raw: &RawInode) -> bool {
+        let deleted = raw.i_dtime.get();
+        !self.is_orphan_link(deleted) && (raw.i_mode.get() == 0 || deleted != 0)
     }
 
     fn unused(&self, subject: &mut Subject<'_>) -> Result<()> {
-        let (mode, deleted) = (subject.raw.i_mode.get(), subject.raw.i_dtime.get());
-        let is_linked = self.is_orphan_link(deleted);
-        if !is_linked && (mode == 0 || deleted != 0) {
+        if self.is_deleted(&subject.raw) {
             return Ok(());
         }
         let now = self.common.system.now;

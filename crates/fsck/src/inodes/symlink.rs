@@ -4,9 +4,11 @@
 //! is room for one; an encrypted one begins with its length. A link that does not lead anywhere
 //! cannot be mended: nothing else knows the target.
 
-use uext4_ondisk::inode::{GOOD_OLD_INODE_SIZE, I_BLOCK_LEN, InodeFlags};
+use uext4_ondisk::inode::{GOOD_OLD_INODE_SIZE, InodeFlags, RawInode};
+use uext4_ondisk::num::{index, len64};
 use uext4_ondisk::xattr::{
     EXT4_XATTR_MAGIC, INDEX_SYSTEM, INLINE_DATA_NAME, RawXattrEntry, XATTR_ENTRY_LEN, entry_len,
+    value_len,
 };
 use zerocopy::FromBytes;
 
@@ -24,9 +26,7 @@ impl Worker<'_, '_> {
     pub fn symlink(&mut self, subject: &mut Subject<'_>, form: Form, end: u64) -> Result<()> {
         let size = subject.size();
         let is_right = match form {
-            Form::None if subject.has(InodeFlags::INLINE_DATA) => subject
-                .inline_value()
-                .is_some_and(|value| size > 0 && size <= I_BLOCK_LEN as u64 + value),
+            Form::None if subject.has(InodeFlags::INLINE_DATA) => is_inline_target(subject, size),
             Form::None => is_target(&subject.raw.i_block, size, subject.flags()),
             _ if end != 1 => false,
             _ => self.is_block_target(subject, size)?,
@@ -67,27 +67,55 @@ fn is_target(bytes: &[u8], size: u64, flags: InodeFlags) -> bool {
     len != 0 && (len + ENCRYPTED_LEN == size || len + ENCRYPTED_LEN + 1 == size)
 }
 
+/// Whether the inode and its attribute hold a target of this size. Nothing need be behind it.
+fn is_inline_target(subject: &Subject<'_>, size: u64) -> bool {
+    let value = inline_rest(&subject.raw, subject.bytes);
+    let Some((value, size)) = value.zip(usize::try_from(size).ok()) else {
+        return false;
+    };
+    let mut bytes = subject.raw.i_block.iter().chain(value);
+    let len = bytes.clone().count();
+    size > 0 && bytes.position(|&byte| byte == 0).unwrap_or(len) == size
+}
+
 impl Subject<'_> {
     /// Length of the attribute that holds the rest of inline data; `None` if there is no such
     /// attribute.
     pub fn inline_value(&self) -> Option<u64> {
-        let start = GOOD_OLD_INODE_SIZE + usize::from(self.raw.i_extra_isize.get());
-        let (magic, mut rest) = self.bytes.get(start..)?.split_first_chunk::<4>()?;
-        if u32::from_le_bytes(*magic) != EXT4_XATTR_MAGIC {
+        inline_value(&self.raw, self.bytes)
+    }
+}
+
+/// Length of the attribute that holds the rest of inline data; `None` if there is no such
+/// attribute, or if its value is not there.
+pub fn inline_value(raw: &RawInode, bytes: &[u8]) -> Option<u64> {
+    inline_rest(raw, bytes).map(|rest| len64(rest.len()))
+}
+
+/// The rest of inline data.
+fn inline_rest<'i>(raw: &RawInode, bytes: &'i [u8]) -> Option<&'i [u8]> {
+    let start = GOOD_OLD_INODE_SIZE + usize::from(raw.i_extra_isize.get());
+    let (magic, body) = bytes.get(start..)?.split_first_chunk::<4>()?;
+    let mut rest = body;
+    if u32::from_le_bytes(*magic) != EXT4_XATTR_MAGIC {
+        return None;
+    }
+    loop {
+        let (entry, names) = RawXattrEntry::read_from_prefix(rest).ok()?;
+        if rest.first_chunk::<4>()? == &[0; 4] {
             return None;
         }
-        loop {
-            let (entry, names) = RawXattrEntry::read_from_prefix(rest).ok()?;
-            if rest.first_chunk::<4>()? == &[0; 4] {
-                return None;
+        let name = names.get(..entry.e_name_len.into())?;
+        if entry.e_name_index == INDEX_SYSTEM && name == INLINE_DATA_NAME {
+            let size = index(entry.e_value_size.get());
+            if entry.e_value_inum.get() != 0 || size == 0 {
+                return (size == 0).then_some(&[]);
             }
-            let name = names.get(..entry.e_name_len.into())?;
-            if entry.e_name_index == INDEX_SYSTEM && name == INLINE_DATA_NAME {
-                let size = u64::from(entry.e_value_size.get());
-                return Some(size).filter(|&size| size <= self.bytes.len() as u64);
-            }
-            let len = entry_len(entry.e_name_len.into()).max(XATTR_ENTRY_LEN);
-            rest = rest.get(len..)?;
+            let from = usize::from(entry.e_value_offs.get());
+            let padded = body.get(..from.checked_add(value_len(size))?)?;
+            return padded.get(from..from.checked_add(size)?);
         }
+        let len = entry_len(entry.e_name_len.into()).max(XATTR_ENTRY_LEN);
+        rest = rest.get(len..)?;
     }
 }

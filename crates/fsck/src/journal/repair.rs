@@ -124,6 +124,13 @@ fn number_and_inode(
             superblock.s_journal_inum = found.ino.0.into();
         })?;
     }
+    let device = superblock.s_journal_dev.get();
+    if device != 0 {
+        // The kernel refuses to mount with two journals.
+        let finding = Finding::new(JournalProblem::Device, Place::whole());
+        let cause = findings.report(finding.found(device).right(found.ino.0));
+        volume.update_superblock(cause, |superblock| superblock.s_journal_dev = 0.into())?;
+    }
     if found.source == Source::Backup {
         let finding = Finding::new(JournalProblem::InodeBackup, Place::inode(found.ino));
         let cause = findings.report(finding);

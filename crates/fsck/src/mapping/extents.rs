@@ -13,7 +13,7 @@ use uext4_ondisk::inode::RawInode;
 use uext4_ondisk::{Damage, Ino, Lblk, Pblk};
 use zerocopy::FromBytes;
 
-use super::{Buffers, DEPTH_READ, Spot, Visitor, is_inside};
+use super::{Buffers, DEPTH_READ, MappedCluster, Spot, Visitor, is_inside};
 use crate::error::Result;
 use crate::problem::MappingProblem;
 use crate::state::State;
@@ -29,6 +29,10 @@ struct Walk<'w, 's, V> {
     visitor: &'w mut V,
     /// All logical blocks below this one are settled.
     next: u64,
+    /// The end of the file in logical blocks, by its size.
+    end: u64,
+    /// The cluster that the last extent ended in, with `bigalloc`.
+    cluster: Option<MappedCluster>,
 }
 
 /// A node that is being walked.
@@ -84,8 +88,16 @@ pub fn walk<V: Visitor>(
         buffers,
         visitor,
         next: 0,
+        end: blocks(state, raw),
+        cluster: None,
     };
     walk.node(root)
+}
+
+/// Blocks that the size of an inode needs.
+fn blocks(state: &State<'_>, raw: &RawInode) -> u64 {
+    let size = u64::from(raw.i_size_high.get()) << 32 | u64::from(raw.i_size_lo.get());
+    state.geometry().block_size.blocks_for(size)
 }
 
 /// The header of a node, if it is one. Some writers leave room for up to two entries at the end.
@@ -111,8 +123,10 @@ impl<V: Visitor> Walk<'_, '_, V> {
         let body = EXTENT_ENTRY_LEN..EXTENT_ENTRY_LEN * (node.count + 1);
         let body = node.bytes.get(body).unwrap_or_default();
         if node.depth == 0 {
-            for extent in <[RawExtent]>::ref_from_bytes(body).unwrap_or_default() {
-                self.extent(node, extent);
+            let mut rest = <[RawExtent]>::ref_from_bytes(body).unwrap_or_default();
+            while let [extent, next @ ..] = rest {
+                self.extent(node, extent, next);
+                rest = next;
             }
             return Ok(());
         }
@@ -210,7 +224,7 @@ impl<V: Visitor> Walk<'_, '_, V> {
     }
 
     /// Shows what can be used of an extent.
-    fn extent(&mut self, node: Node<'_>, raw: &RawExtent) {
+    fn extent(&mut self, node: Node<'_>, raw: &RawExtent, next: &[RawExtent]) {
         let extent = raw.get();
         let first = u64::from(extent.lblk.0);
         let end = first + u64::from(extent.len);
@@ -222,15 +236,15 @@ impl<V: Visitor> Walk<'_, '_, V> {
             && is_aligned(geometry.cluster_bits, &extent);
         if is_right {
             self.next = end;
-            self.visitor.extent(extent);
+            self.show(node, extent);
         } else {
-            self.damaged_extent(node, extent);
+            self.damaged_extent(node, extent, next);
         }
     }
 
-    fn damaged_extent(&mut self, node: Node<'_>, extent: Extent) {
+    fn damaged_extent(&mut self, node: Node<'_>, extent: Extent, next: &[RawExtent]) {
         let first = u64::from(extent.lblk.0);
-        let end = first + u64::from(extent.len);
+        let mut end = first + u64::from(extent.len);
         let geometry = self.state.geometry();
         let mut problem = |problem, found: u64, right: u64| {
             let spot = Spot {
@@ -244,8 +258,12 @@ impl<V: Visitor> Walk<'_, '_, V> {
         if extent.len == 0 {
             return problem(MappingProblem::ExtentEmpty, 0, 0);
         }
-        if !is_inside(geometry, extent.pblk, extent.len.into()) {
+        let is_too_long = !is_inside(geometry, extent.pblk, extent.len.into());
+        if is_too_long {
             problem(MappingProblem::ExtentRange, extent.len.into(), 0);
+            let next = next.first().map(|next| u64::from(next.get().lblk.0));
+            let next = next.filter(|&next| next > first);
+            end = end.min(next.unwrap_or(end));
         }
         if !is_inside(geometry, extent.pblk, 1) {
             return;
@@ -262,10 +280,33 @@ impl<V: Visitor> Walk<'_, '_, V> {
         let inside = geometry.blocks_count.saturating_sub(extent.pblk.0);
         let from = first.max(self.next);
         let end = end.min(node.until).min(first.saturating_add(inside));
+        // A length that cannot be says nothing; of the blocks to the end of the device the file
+        // has those that its size needs.
+        let end = if is_too_long { end.min(self.end) } else { end };
         if from < end {
             self.next = end;
-            self.visitor.extent(part(&extent, from, end));
+            self.show(node, part(&extent, from, end));
         }
+    }
+
+    /// Shows what is used of an extent. A logical cluster has one place: it can be made so.
+    fn show(&mut self, node: Node<'_>, extent: Extent) {
+        let geometry = self.state.geometry();
+        if geometry.cluster_bits != 0 {
+            let first = MappedCluster::of_block(geometry, &extent, 0);
+            let last = MappedCluster::of_end(geometry, &extent);
+            let before = self.cluster.replace(last);
+            if let Some(before) = before.filter(|&before| first.is_torn_from(before)) {
+                let spot = Spot {
+                    block: node.block,
+                    lblk: Some(extent.lblk),
+                    found: first.physical,
+                    right: before.physical,
+                };
+                self.visitor.problem(MappingProblem::ClusterSplit, spot);
+            }
+        }
+        self.visitor.extent(extent);
     }
 }
 

@@ -103,7 +103,13 @@ fn one_block(
         Ok(slots) => {
             for orphan in slots.inodes() {
                 cause = Some(match read(volume, orphan)? {
-                    Some(inode) => release(volume, orphan, &inode, options, findings)?,
+                    Some(inode) => {
+                        let place = Place::inode(orphan);
+                        let finding = Finding::new(JournalProblem::OrphanFileEntry, place);
+                        let cause = findings.report(finding);
+                        release(volume, orphan, &inode, options, cause)?;
+                        cause
+                    }
                     None => {
                         let place = Place::inode(ino).block(block);
                         let finding = Finding::new(JournalProblem::OrphanNext, place);
@@ -116,6 +122,12 @@ fn one_block(
             let place = Place::inode(ino).block(block);
             cause = Some(findings.report(Finding::new(JournalProblem::OrphanFileBlock, place)));
         }
+    }
+    // Without checksums the field of this one is zero.
+    let sum = bytes.last_chunk::<4>().is_some_and(|sum| *sum != [0; 4]);
+    if cause.is_none() && seed.is_none() && sum {
+        let place = Place::inode(ino).block(block);
+        cause = Some(findings.report(Finding::new(JournalProblem::OrphanFileBlock, place)));
     }
     let Some(cause) = cause else {
         return Ok(false);

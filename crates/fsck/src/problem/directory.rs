@@ -82,11 +82,11 @@ super::problems! {
     IndexFlag = "directory-index-flag", Damage, Nothing, ["PR_2_UNEXPECTED_HTREE_BLOCK"],
         "the directory is said to have an index and cannot have one",
         "write the directory anew";
-    IndexRoot = "directory-index-root", Damage, Nothing, ["PR_2_HTREE_BAD_ROOT"],
+    IndexRoot = "directory-index-root", Damage, Nothing, ["PR_2_HTREE_BAD_ROOT", "PR_1_HTREE_BADROOT", "PR_1_HTREE_INCOMPAT"],
         "the root of the index is not what it must be", "write the directory anew";
-    IndexHashVersion = "directory-index-hash-version", Damage, Nothing, [],
+    IndexHashVersion = "directory-index-hash-version", Damage, Nothing, ["PR_1_HTREE_HASHV", "PR_1_HTREE_NEEDS_SIPHASH", "PR_1_HTREE_CANNOT_SIPHASH"],
         "the index uses hash {found}, which is not known", "write the directory anew";
-    IndexDepth = "directory-index-depth", Damage, Nothing, ["PR_2_HTREE_BAD_DEPTH"],
+    IndexDepth = "directory-index-depth", Damage, Nothing, ["PR_2_HTREE_BAD_DEPTH", "PR_1_HTREE_DEPTH"],
         "the index has {found} levels, at most {right} can be", "write the directory anew";
     IndexLimit = "directory-index-limit", Damage, Nothing, ["PR_2_HTREE_BAD_LIMIT"],
         "a node of the index has room for {found} entries instead of {right}",
@@ -114,14 +114,14 @@ super::problems! {
         "the checksum of a node of the index is wrong", "write the directory anew";
     NotOptimal = "directory-not-optimal", Note, Nothing, ["PR_3A_OPTIMIZE_DIR"],
         "the directory is to be written anew, as was asked for", "write the directory anew";
-    NoRoot = "directory-no-root", Damage, Nothing, ["PR_3_NO_ROOT_INODE"],
+    NoRoot = "directory-no-root", Damage, Nothing, ["PR_3_NO_ROOT_INODE", "PR_3_NO_ROOT_INODE_ABORT", "PR_3_ROOT_NOT_DIR_ABORT"],
         "there is no root directory", "make one";
     Unconnected = "directory-unconnected", Damage, Name, ["PR_3_UNCONNECTED_DIR"],
         "no directory has an entry for this one", "connect it to lost+found";
     Loop = "directory-loop", Damage, Name, ["PR_3_LOOPED_DIR"],
         "the directory is within itself, by an entry of directory {found}",
         "connect it to lost+found";
-    DotDot = "directory-dotdot-inode", Damage, Nothing, ["PR_3_BAD_DOT_DOT"],
+    DotDot = "directory-dotdot-inode", Damage, Nothing, ["PR_3_BAD_DOT_DOT", "PR_3_FIX_PARENT_NOFIND"],
         "\"..\" names inode {found} instead of {right}", "let it name the parent";
     LostFoundMissing = "lost-found-missing", Note, Nothing, ["PR_3_NO_LF_DIR"],
         "there is no directory /lost+found for the files found", "make one";

@@ -79,7 +79,7 @@ super::problems! {
     UsedDirectories = "group-used-directories", Safe, Nothing, ["PR_5_FREE_DIR_COUNT_GROUP"],
         "the descriptor counts {found} directories, there are {right}",
         "store the number counted";
-    TableUnused = "group-table-unused", Safe, Nothing, ["PR_2_INOREF_IN_UNUSED"],
+    TableUnused = "group-table-unused", Safe, Nothing, ["PR_2_INOREF_IN_UNUSED", "PR_2_INOREF_BG_INO_UNINIT"],
         "the last {found} inodes of the table are said to be unused, only {right} are",
         "store the number counted";
 }

@@ -43,6 +43,15 @@ super::problems! {
         "take them off the list: the file system cannot do without them";
     Imagic = "inode-imagic", Safe, Attributes, ["PR_1_SET_IMAGIC"],
         "the flag IMAGIC is set, and the file system does not have that feature", "clear the flag";
+    EaInode = "inode-ea-inode", Safe, Nothing, [],
+        "the flag EA_INODE is set, and the file system does not have that feature",
+        "clear the flag";
+    Verity = "inode-verity", Damage, Nothing, [],
+        "the flag VERITY is set, and neither the file system nor the file has what is verified",
+        "clear the flag";
+    VerityFeature = "verity-feature", Safe, Nothing, [],
+        "the inode has a tree of hashes behind its end, and the superblock does not have verity",
+        "set the feature";
     ExtentsFeature = "extents-feature", Safe, Nothing, ["PR_1_EXTENTS_SET"],
         "the inode holds an extent tree, and the superblock does not have the feature extent",
         "set the feature";
@@ -55,7 +64,7 @@ super::problems! {
         "the flag EXTENTS is set, but the target is in the inode", "clear the flag";
     SpecialFlags = "special-flags", Safe, Nothing,
         ["PR_1_SET_IMMUTABLE", "PR_1_SPECIAL_EXTENTS_IDATA"],
-        "i_flags is {found}, of which a device, a pipe or a socket has {right} at most",
+        "i_flags is {found}, of which this type of file can have {right}",
         "clear the other flags";
     SpecialSize = "special-size", Safe, Nothing, ["PR_1_SET_NONZSIZE"],
         "i_size is {found}, but a device, a pipe or a socket has no size", "store 0";
@@ -80,7 +89,7 @@ super::problems! {
         "the inode has block numbers, but with bigalloc all files have extents", "clear the inode";
     Blocks = "inode-blocks", Safe, Nothing, ["PR_1_BAD_I_BLOCKS"],
         "i_blocks is {found}, {right} are in use", "store the number counted";
-    Size = "inode-size", Safe, Nothing, ["PR_1_BAD_I_SIZE"],
+    Size = "inode-size", Safe, Nothing, ["PR_1_BAD_I_SIZE", "PR_1_INODE_TOOBIG"],
         "i_size is {found}, by the blocks it is {right}", "store the size by the blocks";
     EmptyDirectory = "directory-empty", Damage, File, ["PR_1_ZERO_LENGTH_DIR"],
         "the directory has no blocks", "clear the inode";

@@ -29,6 +29,8 @@ super::problems! {
         "restore the inode from the copy";
     InodeNumber = "journal-inode-number", Damage, Nothing, ["PR_0_JOURNAL_BAD_INODE"],
         "s_journal_inum is {found}, the journal is in inode {right}", "store the right number";
+    Device = "journal-device", Safe, Nothing, [],
+        "s_journal_dev is {found}, but the journal is in inode {right}", "store 0";
     Damaged = "journal-damaged", Damage, Data,
         ["PR_0_JOURNAL_BAD_SUPER", "PR_0_JOURNAL_RESET_JOURNAL", "PR_0_JOURNAL_UNSUPP_SUPER",
          "PR_0_JOURNAL_UNSUPP_VERSION"],
@@ -43,6 +45,9 @@ super::problems! {
         "the superblock has no copy of the journal's block map", "make one";
     Orphan = "orphan", Note, Nothing, ["PR_0_ORPHAN_CLEAR_INODE"],
         "the inode was deleted or cut while it was open", "delete it or what was cut of it";
+    OrphanFileEntry = "orphan-file-entry", Safe, Nothing, ["PR_6_ORPHAN_BLOCK_DIRTY"],
+        "the orphan file names the inode: it was deleted or cut while it was open",
+        "delete it or what was cut of it";
     OrphanHead = "orphan-list-head", Damage, Nothing, ["PR_0_ORPHAN_ILLEGAL_HEAD_INODE"],
         "s_last_orphan is {found}, which cannot be an orphan", "clear it";
     OrphanNext = "orphan-list-next", Damage, Nothing,
@@ -50,14 +55,15 @@ super::problems! {
         "the next orphan would be inode {found}, which cannot be one", "cut the list";
     OrphanFileInode = "orphan-file-inode", Damage, Nothing,
         ["PR_0_ORPHAN_FILE_WRONG_SIZE", "PR_0_ORPHAN_FILE_HOLE", "PR_1_ORPHAN_FILE_BAD_MODE",
-         "PR_6_ORPHAN_FILE_CORRUPTED"],
+         "PR_6_ORPHAN_FILE_CORRUPTED", "PR_6_ORPHAN_FILE_HOLE", "PR_6_ORPHAN_FILE_WRONG_SIZE"],
         "the orphan file is not one", "clear the feature orphan_file and the inode";
     OrphanFileBlock = "orphan-file-block", Damage, Nothing,
-        ["PR_0_ORPHAN_FILE_BAD_MAGIC", "PR_0_ORPHAN_FILE_BAD_CHECKSUM"],
+        ["PR_0_ORPHAN_FILE_BAD_MAGIC", "PR_0_ORPHAN_FILE_BAD_CHECKSUM", "PR_6_ORPHAN_BLOCK_DIRTY"],
         "a block of the orphan file is damaged", "empty it";
     OrphanFileWithoutJournal = "orphan-file-without-journal", Damage, Nothing,
         ["PR_6_ORPHAN_FILE_WITHOUT_JOURNAL"],
         "the feature orphan_file is set without a journal", "clear it and the file";
-    OrphanFilePresent = "orphan-file-present", Note, Nothing, [],
+    OrphanFilePresent = "orphan-file-present", Safe, Nothing,
+        ["PR_6_ORPHAN_PRESENT_CLEAN_FILE", "PR_6_ORPHAN_PRESENT_NO_FILE"],
         "orphan_present is set, and the orphan file is empty", "clear orphan_present";
 }

@@ -69,6 +69,9 @@ super::problems! {
     ExtentCluster = "extent-cluster", Damage, Data, ["PR_1_MISALIGNED_CLUSTER"],
         "logical and physical block of an extent lie at different places of their clusters",
         "leave the extent out";
+    ClusterSplit = "extent-cluster-split", Damage, Nothing, ["PR_1_MISALIGNED_CLUSTER"],
+        "the blocks of one logical cluster lie in clusters {right} and {found}",
+        "copy them to the first one";
     BlockRange = "block-range", Damage, Data,
         ["PR_1_ILLEGAL_BLOCK_NUM", "PR_1_TOOBIG_REG", "PR_1_TOOBIG_DIR", "PR_1_TOOBIG_SYMLINK"],
         "block number {found} does not lie within the file system", "make it a hole";

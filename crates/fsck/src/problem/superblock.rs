@@ -9,6 +9,12 @@ super::problems! {
     Unusable = "superblock-unusable", Damage, Nothing, ["PR_0_SB_CORRUPT"],
         "the primary superblock cannot be used; the backup in block {right} can",
         "restore it from the backup";
+    Contradicted = "superblock-contradicted", Damage, Nothing, [],
+        "the group descriptors do not fit the primary superblock; they fit the backup in block \
+         {right}",
+        "restore it from the backup";
+    LostFeature = "superblock-feature-lost", Damage, Nothing, ["PR_1_INLINE_DATA_FEATURE"],
+        "the feature is not set, but the file system uses it", "set it again";
     Chosen = "superblock-chosen", Damage, Nothing, [],
         "the superblock in block {right} was asked for; the primary one differs",
         "restore the primary one from it";
@@ -56,6 +62,9 @@ super::problems! {
         "s_want_extra_isize is {found}, which inodes cannot have", "store {right}";
     QuotaInode = "superblock-quota-inode", Damage, Nothing, ["PR_0_INVALID_QUOTA_INO"],
         "the number of the quota inode is {found}, which cannot be", "clear it";
+    QuotaNumber = "superblock-quota-number", Damage, Nothing,
+        ["PR_0_INVALID_QUOTA_INO"],
+        "the number of the quota inode is {found}, which is no quota file", "store {right}";
     MountedInFuture = "superblock-mounted-in-future", Note, Nothing,
         ["PR_0_FUTURE_SB_LAST_MOUNT", "PR_0_FUTURE_SB_LAST_MOUNT_FUDGED"],
         "the last mount was at {found}, now it is {right}", "store the time of now";
@@ -83,8 +92,8 @@ super::problems! {
     ResizeInode = "resize-inode", Damage, Nothing,
         ["PR_0_RESIZE_INODE_INVALID", "PR_1_RESIZE_INODE_CREATE"],
         "the resize inode does not map the reserved descriptor blocks", "map them anew";
-    FreeBlocks = "superblock-free-blocks", Safe, Nothing, ["PR_5_FREE_BLOCK_COUNT"],
+    FreeBlocks = "superblock-free-blocks", Safe, Nothing, ["PR_5_FREE_BLOCK_COUNT", "PR_0_FREE_BLOCK_COUNT"],
         "s_free_blocks_count is {found}, {right} blocks are free", "store the number counted";
-    FreeInodes = "superblock-free-inodes", Safe, Nothing, ["PR_5_FREE_INODE_COUNT"],
+    FreeInodes = "superblock-free-inodes", Safe, Nothing, ["PR_5_FREE_INODE_COUNT", "PR_0_FREE_INODE_COUNT"],
         "s_free_inodes_count is {found}, {right} inodes are free", "store the number counted";
 }

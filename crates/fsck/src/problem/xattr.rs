@@ -24,6 +24,8 @@ super::problems! {
         "drop the rest of the list";
     Name = "xattr-name", Damage, Attributes, ["PR_1_EA_BAD_NAME"],
         "the name of the attribute cannot be one", "drop the attribute";
+    EmptyValue = "xattr-empty-value", Safe, Nothing, ["PR_1_ATTR_VALUE_OFFSET"],
+        "the value of the attribute has no bytes, but the offset {found}", "store 0";
     Value = "xattr-value", Damage, Attributes,
         ["PR_1_ATTR_VALUE_OFFSET", "PR_1_ATTR_VALUE_SIZE", "PR_1_EA_BAD_VALUE"],
         "the value of the attribute, {found} bytes, does not lie where it must",

@@ -53,6 +53,14 @@ pub fn read(state: &State<'_>, kind: QuotaKind, file: &QuotaFile<'_>) -> Result<
                 report(finding.found(stored).right(blocks), &mut contents);
             }
             blocks = blocks.min(stored);
+            let free = [
+                (b"dqi_free_blk".as_slice(), header.dqi_free_blk.get()),
+                (b"dqi_free_entry".as_slice(), header.dqi_free_entry.get()),
+            ];
+            if let Some((name, found)) = free.into_iter().find(|&(_, free)| free >= blocks.max(1)) {
+                let finding = Finding::new(QuotaProblem::Header, place().name(name));
+                report(finding.found(found).right(0_u32), &mut contents);
+            }
         }
     }
     let mut walk = Walk {

@@ -8,6 +8,7 @@ use uext4_ondisk::superblock::{
     FLAGS_SIGNED_HASH, FLAGS_UNSIGNED_HASH, STATE_ERROR, STATE_VALID, SuperBlock,
 };
 use uext4_ondisk::{Geometry, Ino};
+use uuid::Uuid;
 use zerocopy::little_endian::U32;
 
 use crate::error::Result;
@@ -67,26 +68,12 @@ impl<'a> Mender<'a> {
 /// # Errors
 /// Of the device and of the overlay.
 pub fn run(mender: &mut Mender<'_>, geometry: &Geometry, options: &Options) -> Result<()> {
-    revision(mender)?;
     features(mender)?;
     counts(mender, geometry)?;
     extra_sizes(mender, geometry)?;
     quota_inodes(mender, geometry)?;
     times(mender, options.now)?;
     marks(mender)
-}
-
-fn revision(mender: &mut Mender<'_>) -> Result<()> {
-    let features = mender.superblock.features();
-    if mender.superblock.s_rev_level.get() != 0 || features == Features::default() {
-        return Ok(());
-    }
-    let finding = Finding::new(SuperblockProblem::Revision, Place::whole());
-    mender.mend(finding.found(0u32).right(1u32), |superblock| {
-        superblock.s_rev_level = 1.into();
-        superblock.s_first_ino = Ino::GOOD_OLD_FIRST.0.into();
-        superblock.s_inode_size = len16(GOOD_OLD_INODE_SIZE).into();
-    })
 }
 
 fn features(mender: &mut Mender<'_>) -> Result<()> {
@@ -146,21 +133,11 @@ fn counts(mender: &mut Mender<'_>, geometry: &Geometry) -> Result<()> {
         || superblock.features().ro_compat.contains(RoCompat::GDT_CSUM);
     if superblock.s_uuid == [0; 16] && !depends {
         let finding = Finding::new(SuperblockProblem::NoUuid, Place::whole());
-        mender.mend(finding, |superblock| superblock.s_uuid = new_uuid())?;
+        mender.mend(finding, |superblock| {
+            superblock.s_uuid = Uuid::new_v4().into_bytes()
+        })?;
     }
     Ok(())
-}
-
-/// A random UUID of version 4. The standard library's hash keys are the source of chance.
-fn new_uuid() -> [u8; 16] {
-    use std::hash::{BuildHasher, RandomState};
-    let mut uuid = [0; 16];
-    for (half, bytes) in uuid.chunks_exact_mut(8).enumerate() {
-        bytes.copy_from_slice(&RandomState::new().hash_one(half).to_le_bytes());
-    }
-    uuid[6] = uuid[6] & 0x0F | 0x40;
-    uuid[8] = uuid[8] & 0x3F | 0x80;
-    uuid
 }
 
 fn extra_sizes(mender: &mut Mender<'_>, geometry: &Geometry) -> Result<()> {

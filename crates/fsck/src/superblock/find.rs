@@ -6,7 +6,7 @@
 //! the kind with the most copies counts, and of equals the one with the primary's UUID.
 
 use uext4_blockdev::BlockDevice;
-use uext4_ondisk::features::Compat;
+use uext4_ondisk::features::{Compat, RoCompat};
 use uext4_ondisk::num::{len64, lo16};
 use uext4_ondisk::superblock::{
     CHECKSUM_TYPE_CRC32C, EXT4_SUPER_MAGIC, SUPERBLOCK_OFFSET, SuperBlock,
@@ -18,6 +18,8 @@ use crate::error::{Error, Result};
 use crate::finding::{Finding, Place};
 use crate::options::Options;
 use crate::problem::{Problem, SuperblockProblem};
+
+use super::fit::Fit;
 
 /// Bytes that are looked through for a backup in an unusual place.
 const SEARCHED: u64 = 1 << 30;
@@ -68,11 +70,11 @@ pub fn find(device: &dyn BlockDevice, options: &Options) -> Result<Found> {
     }
     let damage = match primary {
         Ok((superblock, geometry)) => {
-            return known(Found {
-                superblock,
-                geometry,
-                findings: Vec::new(),
-            });
+            let found = match contradicting(device, &bytes, &superblock, &geometry) {
+                Some(backup) => from_backup(&bytes, &backup, SuperblockProblem::Contradicted),
+                None => with_sparse_super(device, superblock, geometry),
+            };
+            return known(found);
         }
         Err(damage) => damage,
     };
@@ -139,6 +141,56 @@ fn is_same(primary: &SuperBlock, geometry: &Geometry, chosen: &Backup) -> bool {
     // These come and go, in the primary superblock alone.
     plain.features = chosen.geometry.features;
     plain == chosen.geometry && primary.s_uuid == chosen.superblock.s_uuid
+}
+
+/// The primary superblock, with the feature sparse_super if it has lost it.
+fn with_sparse_super(
+    device: &dyn BlockDevice,
+    superblock: SuperBlock,
+    geometry: Geometry,
+) -> Found {
+    let found = Found {
+        superblock,
+        geometry,
+        findings: Vec::new(),
+    };
+    if !super::fit::has_lost_sparse_super(device, &found.superblock, &found.geometry) {
+        return found;
+    }
+    let mut mended = superblock;
+    let mut features = mended.features();
+    features.ro_compat.insert(RoCompat::SPARSE_SUPER);
+    mended.set_features(features);
+    let place = Place::whole().name(b"sparse_super");
+    match Geometry::new(&mended) {
+        Ok(geometry) => Found {
+            superblock: mended,
+            geometry,
+            findings: vec![Finding::new(SuperblockProblem::LostFeature, place)],
+        },
+        Err(_) => found,
+    }
+}
+
+/// A backup of another shape that the descriptors fit, where they do not fit the primary one.
+fn contradicting(
+    device: &dyn BlockDevice,
+    bytes: &[u8],
+    superblock: &SuperBlock,
+    geometry: &Geometry,
+) -> Option<Backup> {
+    if geometry.len_bytes() > device.len() {
+        return None;
+    }
+    let fit = Fit::of(device, geometry);
+    if !fit.is_doubtful() {
+        return None;
+    }
+    let backup = search(device, bytes)?;
+    // A file system that was being resized has backups of both sizes.
+    let is_other = !is_same(superblock, geometry, &backup)
+        && backup.geometry.blocks_count == geometry.blocks_count;
+    (is_other && fit.is_worse_than(Fit::of(device, &backup.geometry))).then_some(backup)
 }
 
 fn from_backup(bytes: &[u8], backup: &Backup, problem: SuperblockProblem) -> Found {
@@ -326,6 +378,10 @@ fn mend(bytes: &[u8], device_len: u64) -> Option<Found> {
         let Damage::SuperblockField { field, value, .. } = damage else {
             return None;
         };
+        // With a right checksum it is an encoding of another version, not damage.
+        if field == "s_encoding" && findings.is_empty() {
+            return None;
+        }
         let (problem, right) = super::shape::mend_field(&mut superblock, field)?;
         let problem: Problem = problem.into();
         findings.push(

@@ -13,6 +13,9 @@ use crate::problem::SuperblockProblem;
 /// Largest revision there is.
 const REVISION_MAX: u32 = 1;
 
+/// `s_encoding` of Unicode 12.1 in UTF-8, the only encoding there is.
+const ENCODING_UTF8: u16 = 1;
+
 /// A field that `Geometry` does not look at, and that cannot be as it is.
 pub fn wrong_field(superblock: &SuperBlock) -> Option<Damage> {
     let bad = |field, value: u32, why| {
@@ -33,6 +36,14 @@ pub fn wrong_field(superblock: &SuperBlock) -> Option<Damage> {
     let revision = superblock.s_rev_level.get();
     if revision > REVISION_MAX {
         return bad("s_rev_level", revision, "0 and 1 are known");
+    }
+    if revision < REVISION_MAX && superblock.features() != Features::default() {
+        return bad("s_rev_level", revision, "features came with revision 1");
+    }
+    let casefold = superblock.features().incompat.contains(Incompat::CASEFOLD);
+    let encoding = superblock.s_encoding.get();
+    if casefold && encoding != ENCODING_UTF8 {
+        return bad("s_encoding", encoding.into(), "1 is the only one known");
     }
     None
 }
@@ -85,6 +96,23 @@ pub fn mend_field(
             };
             superblock.s_blocks_per_group = u32::try_from(blocks).ok()?.into();
             blocks
+        }
+        "s_rev_level" => {
+            problem = SuperblockProblem::Revision;
+            superblock.s_rev_level = REVISION_MAX.into();
+            // The fields that came with the revision count again, if they can be.
+            let size = superblock.s_inode_size.get();
+            if !size.is_power_of_two() || size < len16(GOOD_OLD_INODE_SIZE) {
+                superblock.s_inode_size = len16(GOOD_OLD_INODE_SIZE).into();
+            }
+            if superblock.s_first_ino.get() < Ino::GOOD_OLD_FIRST.0 {
+                superblock.s_first_ino = Ino::GOOD_OLD_FIRST.0.into();
+            }
+            REVISION_MAX.into()
+        }
+        "s_encoding" => {
+            superblock.s_encoding = ENCODING_UTF8.into();
+            ENCODING_UTF8.into()
         }
         "s_first_ino" => {
             superblock.s_first_ino = Ino::GOOD_OLD_FIRST.0.into();

@@ -114,6 +114,16 @@ pub fn examine(state: &State<'_>, owner: Owner, region: Region<'_>) -> Result<Ex
             Ok((entry, values)) => {
                 examined.kept += 1;
                 examined.note(&entry, values);
+                let offset = raw.e_value_offs.get();
+                let is_here = raw.e_value_inum.get() == 0;
+                let is_outside = is_here && usize::from(offset) > region.bytes.len();
+                if is_outside && examined.cause.is_none() {
+                    // The kernel does not look at the offset of no bytes; e2fsprogs do, and take
+                    // none of the attributes.
+                    let place = place(owner, region, at).name(&full_name(entry.index, name));
+                    let finding = Finding::new(XattrProblem::EmptyValue, place);
+                    examined.cause = Some(state.report(finding.found(offset)));
+                }
                 if region.block.is_some() && examined.cause.is_none() {
                     let before = previous.as_ref().map(order);
                     if before.is_some_and(|before| before > order(&entry)) {
@@ -194,10 +204,12 @@ fn place(owner: Owner, region: Region<'_>, at: usize) -> Place {
 /// The value of an entry in the same region; `None` if it is not there.
 fn here<'a>(bytes: &'a [u8], raw: &RawXattrEntry) -> Option<&'a [u8]> {
     let size = index(raw.e_value_size.get());
-    if raw.e_value_inum.get() != 0 || size == 0 {
-        return Some(&[]);
-    }
     let from = usize::from(raw.e_value_offs.get());
+    if raw.e_value_inum.get() != 0 || size == 0 {
+        // Of an empty value nothing is there, but libext2fs wants it to be there all the same.
+        let is_inside = raw.e_value_inum.get() != 0 || from <= bytes.len();
+        return is_inside.then_some(&[]);
+    }
     // The kernel wants the padding to lie in the region as well.
     let padded = from.checked_add(value_len(size))?;
     bytes.get(..padded)?.get(from..from.checked_add(size)?)
@@ -228,7 +240,8 @@ fn judge<'a>(
     name: &'a [u8],
     taken: &mut Taken,
 ) -> Result<Result<(XattrEntry<'a>, ValueUse), Wrong>> {
-    if name.contains(&0) {
+    // Without a kind and a name its head may be that of the end of the list.
+    if name.contains(&0) || (name.is_empty() && raw.e_name_index == 0) {
         return Ok(Err(Wrong::new(XattrProblem::Name, raw.e_name_len)));
     }
     let size = raw.e_value_size.get();

@@ -12,8 +12,11 @@ use crate::error::Result;
 use crate::finding::{Finding, Place};
 use crate::inode_map::Kind;
 use crate::mapping;
-use crate::problem::XattrProblem;
+use crate::problem::{InodeProblem, XattrProblem};
 use crate::state::State;
+
+/// Links of an inode that holds a value.
+const VALUE_LINKS: u16 = 1;
 
 /// Compares the counts of references with what was counted, and the values that lie in inodes of
 /// their own with their hashes. Values that nothing refers to are deleted; the others count as
@@ -74,6 +77,14 @@ fn value(state: &State<'_>, ino: Ino, count: u32) -> Result<()> {
     }
     if known.counted == 0 {
         state.inodes.count_link(ino);
+    }
+    let links = raw.i_links_count.get();
+    if links != VALUE_LINKS {
+        let finding = Finding::new(InodeProblem::Links, place());
+        let cause = state.report(finding.found(links).right(VALUE_LINKS));
+        state.volume.update_raw_inode(ino, cause, |raw| {
+            raw.i_links_count = VALUE_LINKS.into();
+        })?;
     }
     if count & WITHOUT_COUNT != 0 {
         return Ok(());

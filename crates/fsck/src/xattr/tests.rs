@@ -55,6 +55,33 @@ fn a_block_that_holds_no_attributes_is_given_up() {
 }
 
 #[test]
+fn an_entry_that_begins_as_the_end_of_the_list_is_none() {
+    let image = image("-t ext4 -O ^metadata_csum");
+    image.change(|bytes| {
+        let block = at(bytes, b"oneyyyy") & !1023;
+        // Behind the entries "one" and "second": an offset and nothing else.
+        assert_eq!(bytes[block + 76..][..4], [0; 4]);
+        bytes[block + 79] = 8;
+    });
+    let found = image.repair();
+    assert!(found.contains(&"xattr-name"), "{found:?}");
+    let left = debugfs(image.path(), "ea_list f");
+    assert!(left.contains("user.one") && left.contains("user.second"));
+}
+
+#[test]
+fn an_empty_value_lies_in_the_inode_all_the_same() {
+    let image = image("-t ext4 -O ^metadata_csum");
+    image.change(|bytes| {
+        let entry = at(bytes, b"small") - 16;
+        bytes[entry + 2..][..2].copy_from_slice(&[0xBD, 0]);
+        bytes[entry + 8..][..4].fill(0);
+    });
+    let found = image.repair();
+    assert!(found.contains(&"xattr-value"), "{found:?}");
+}
+
+#[test]
 fn references_are_counted() {
     let image = image("-t ext4 -O ^metadata_csum");
     image.change(|bytes| {

@@ -15,7 +15,30 @@ use crate::judge::{Asked, Fault, Judge, ask, first_findings};
 const SEEDS: u64 = 3;
 
 /// Where the examination and e2fsck may differ: kind, image (all if empty), and why.
-const DIFFERENCES: &[(&str, &str, &str)] = &[];
+const DIFFERENCES: &[(&str, &str, &str)] = &[
+    ("superblock-without-ea-inode", "", EA_FEATURE),
+    ("inode-ea-flag", "", EA_FLAG),
+    ("inode-verity-flag-without-the-feature", "", VERITY),
+    ("attribute-inode-content", "", VALUE),
+    ("quota-magic", "", QUOTA),
+    ("orphan-list-outside", "", ORPHANS),
+    ("orphan-list-reserved", "", ORPHANS),
+    ("orphan-list-unused", "", ORPHANS),
+    ("orphan-list-of-the-root", "", ORPHANS),
+    ("journal-length-zero", "", JOURNAL),
+    ("journal-first-block", "", JOURNAL),
+    ("journal-first-block-zero", "", JOURNAL),
+    ("journal-fast-commit-blocks", "", JOURNAL),
+    ("journal-device", "", JOURNAL),
+];
+
+const EA_FEATURE: &str = "the kernel refuses to read such attributes without the feature";
+const EA_FLAG: &str = "the kernel refuses to open an inode with the flag by a name";
+const VERITY: &str = "the kernel refuses to open a file with the flag without the feature";
+const VALUE: &str = "the kernel refuses to read a value whose hash is not that of its bytes";
+const QUOTA: &str = "the kernel refuses to mount with such a quota file";
+const ORPHANS: &str = "with -n e2fsck does not walk the list; without, it clears the head";
+const JOURNAL: &str = "the kernel refuses to mount with such a journal, though its log is empty";
 
 /// One image to damage in one way.
 #[derive(Clone, Copy, Debug)]

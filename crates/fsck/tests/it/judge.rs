@@ -3,10 +3,12 @@
 
 use std::fmt;
 use std::fs::{self, File};
+use std::io::Read;
 use std::num::NonZeroUsize;
 use std::os::unix::fs::FileExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -15,12 +17,14 @@ use uext4_blockdev::MemoryDevice;
 use uext4_fsck::{Finding, Observer, Options, Outcome, examine, plan};
 use uext4_testkit::damage::images::Sample;
 use uext4_testkit::damage::{Contents, Hurt, Survey};
-use uext4_testkit::{e2fsck, said};
+use uext4_testkit::e2fsck;
 
 /// How long the examination or the plan of a small image may take.
 pub const TIME_MAX: Duration = Duration::from_secs(10);
 /// Bytes that they may use for tables and changes.
 pub const MEMORY_MAX: u64 = 64 << 20;
+/// Bytes that e2fsck may say.
+const SAID_MAX: u64 = 1 << 20;
 
 /// What e2fsck says of an image.
 #[derive(Clone, Debug)]
@@ -174,6 +178,31 @@ fn missing(clean: &Sample, mended: &[u8], hurt: &Hurt) -> Vec<String> {
     }
 }
 
+/// What `e2fsck -fn` said, and its exit code.
+#[derive(Debug)]
+struct Said {
+    code: i32,
+    text: String,
+}
+
+/// Asks `e2fsck -fn`. It may complain of what it did not mend for ever: it is stopped then.
+fn asked(image: &Path) -> Said {
+    let mut command = Command::new("e2fsck");
+    command.arg("-fn").arg(image).stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    let mut text = Vec::new();
+    // Without a reader it ends at the next line.
+    let pipe = child.stdout.take().unwrap();
+    pipe.take(SAID_MAX).read_to_end(&mut text).unwrap();
+    let status = child.wait().unwrap();
+    let is_stopped = text.len() as u64 == SAID_MAX;
+    Said {
+        code: status.code().unwrap_or(if is_stopped { 4 } else { -1 }),
+        text: String::from_utf8_lossy(&text).into_owned(),
+    }
+}
+
 /// A file that images are shown to e2fsck in. Each thread has its own.
 #[derive(Debug)]
 pub struct Judge {
@@ -213,8 +242,7 @@ impl Judge {
     /// Asks `e2fsck -fn`.
     pub fn e2fsck(&self, image: &[u8]) -> Verdict {
         self.write(image);
-        let output = e2fsck(self.path(), "-fn");
-        let text = said(&output);
+        let Said { code, text } = asked(self.path());
         let is_complaint = |line: &&str| {
             let of_the_frame = [
                 "exit status",
@@ -228,7 +256,7 @@ impl Judge {
         };
         let complaints: Vec<_> = text.lines().filter(is_complaint).take(4).collect();
         Verdict {
-            code: output.status.code().unwrap_or(-1),
+            code,
             complaints: complaints.join("; "),
         }
     }
@@ -250,13 +278,18 @@ impl Judge {
         })
     }
 
-    /// Whether a repair by e2fsck loses what ours loses, in words.
-    fn lost_by_e2fsck(&self, clean: &Sample, image: &[u8], hurt: &Hurt) -> &'static str {
+    /// Whether e2fsck makes a clean image of it, and that image is what was written last then.
+    pub fn can_e2fsck_mend(&self, image: &[u8]) -> bool {
         self.write(image);
         for _ in 0..3 {
             e2fsck(self.path(), "-fy");
         }
-        if e2fsck(self.path(), "-fn").status.code() != Some(0) {
+        asked(self.path()).code == 0
+    }
+
+    /// Whether a repair by e2fsck loses what ours loses, in words.
+    fn lost_by_e2fsck(&self, clean: &Sample, image: &[u8], hurt: &Hurt) -> &'static str {
+        if !self.can_e2fsck_mend(image) {
             return "e2fsck cannot repair it";
         }
         let mended = fs::read(self.path()).unwrap();

@@ -9,4 +9,5 @@ mod damaged;
 mod directories;
 mod judge;
 mod kernel;
+mod power_cut;
 mod randomly;

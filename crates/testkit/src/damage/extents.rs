@@ -150,7 +150,8 @@ pub(super) const KINDS: &[Kind] = &[
     Kind::new("extent-room-less", "extent", |t| {
         let is_meant = |node: &Node| node.block.is_none() && node.entries > 0 && node.entries < 4;
         change(t, is_meant, |bytes| put16(bytes, 4, 3))
-    }),
+    })
+    .unseen("the entries fit the room there is said to be, and none is needed"),
     Kind::new("extent-depth-huge", "extent", |t| {
         change(t, any, |bytes| put16(bytes, 6, 9))
     }),

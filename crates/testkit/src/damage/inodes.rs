@@ -275,19 +275,21 @@ pub(super) const KINDS: &[Kind] = &[
     Kind::new("inode-verity-flag-without-the-feature", "^verity", |t| {
         of_blocks(t, |raw| add(raw, InodeFlags::VERITY))
     })
-    .unseen("e2fsck asks for the feature of files without blocks behind the end only"),
+    .unseen("e2fsck does not ask for the feature"),
     Kind::new("inode-ea-flag-without-the-feature", "^ea_inode", |t| {
         of_blocks(t, |raw| add(raw, InodeFlags::EA_INODE))
     }),
     Kind::new("inode-ea-flag", "ea_inode", |t| {
         of_blocks(t, |raw| add(raw, InodeFlags::EA_INODE))
-    }),
+    })
+    .unseen("e2fsck does not ask whether an inode with the flag has names"),
     Kind::new("inode-imagic-flag", "", |t| {
         of_blocks(t, |raw| add(raw, InodeFlags::IMAGIC))
     }),
     Kind::new("inode-compressed-flag", "", |t| {
         of_blocks(t, |raw| add(raw, InodeFlags::COMPRBLK))
-    }),
+    })
+    .unseen("of compression, which never came to be, a flag alone says nothing"),
     Kind::new("inode-all-flags", "", |t| {
         of_blocks(t, |raw| raw.i_flags = u32::MAX.into())
     }),
@@ -321,7 +323,8 @@ pub(super) const KINDS: &[Kind] = &[
     .unseen(HINT),
     Kind::new("inode-fifo-numbers", "", |t| {
         of(t, Fifo, |raw| raw.i_block.fill(9))
-    }),
+    })
+    .unseen("a pipe without extents may have any numbers: nothing reads them"),
     Kind::new("inode-link-size-zero", "", |t| {
         of(t, Symlink, |raw| raw.i_size_lo = 0.into())
     }),

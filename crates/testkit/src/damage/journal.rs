@@ -62,7 +62,8 @@ pub(super) const KINDS: &[Kind] = &[
     .unseen("e2fsck takes the length from the superblock of the journal"),
     Kind::new("journal-length-zero", "has_journal", |t| {
         head(t, |j| j.s_maxlen = 0.into())
-    }),
+    })
+    .unseen(UNUSED),
     Kind::new("journal-first-block", "has_journal", |t| {
         head(t, |j| j.s_first = 0x7FFF_FFFF.into())
     })
@@ -98,7 +99,8 @@ pub(super) const KINDS: &[Kind] = &[
             j.s_feature_incompat = (j.s_feature_incompat.get() | 0x20).into();
             j.s_num_fc_blks = 0x7FFF_FFFF.into();
         })
-    }),
+    })
+    .unseen("e2fsck reads the area of fast commits only when it replays the log"),
     Kind::new("journal-users", "has_journal", |t| {
         head(t, |j| j.s_nr_users = 77.into())
     })

@@ -60,7 +60,8 @@ const SPACE: usize = ID + 48;
 pub(super) const KINDS: &[Kind] = &[
     Kind::new("quota-magic", "quota", |t| {
         head(t, |bytes| put32(bytes, 0, 7))
-    }),
+    })
+    .unseen("e2fsck compares no usage with a file of another kind"),
     Kind::new("quota-version", "quota", |t| {
         head(t, |bytes| put32(bytes, 4, 9))
     }),
@@ -94,7 +95,8 @@ pub(super) const KINDS: &[Kind] = &[
     }),
     Kind::new("quota-leaf-entries", "quota", |t| {
         block(t, LEAF, |bytes| bytes[8] = 0xFF)
-    }),
+    })
+    .unseen("the number of entries is for those who write"),
     Kind::new("quota-tree-outside", "quota", |t| {
         block(t, 0, |bytes| put32(bytes, 0, 0x0FFF_FFFF))
     }),

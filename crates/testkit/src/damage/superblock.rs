@@ -213,10 +213,12 @@ pub(super) const KINDS: &[Kind] = &[
                 sb.s_feature_ro_compat = (sb.s_feature_ro_compat.get() & !1).into();
             })
         },
-    ),
+    )
+    .unseen("of two groups both have a backup with the feature and without"),
     Kind::new("superblock-without-extents", "extent", |t| {
         t.superblock(|sb| sb.s_feature_incompat = (sb.s_feature_incompat.get() & !0x40).into())
-    }),
+    })
+    .unseen("no file with extents in the image"),
     Kind::new("superblock-without-filetype", "filetype", |t| {
         t.superblock(|sb| sb.s_feature_incompat = (sb.s_feature_incompat.get() & !0x2).into())
     }),
@@ -234,7 +236,8 @@ pub(super) const KINDS: &[Kind] = &[
     }),
     Kind::new("superblock-without-ea-inode", "ea_inode", |t| {
         t.superblock(|sb| sb.s_feature_incompat = (sb.s_feature_incompat.get() & !0x400).into())
-    }),
+    })
+    .unseen("e2fsck reads values in inodes of their own without the feature"),
     Kind::new("superblock-without-attributes", "ext_attr", |t| {
         t.superblock(|sb| sb.s_feature_compat = (sb.s_feature_compat.get() & !0x8).into())
     })

@@ -52,7 +52,7 @@ fn orphan_files_are_emptied() {
     let text = uext4_testkit::e2fsprogs::debugfs(stored(&device).path(), "blocks <12>");
     let first: usize = text.split_whitespace().next().unwrap().parse().unwrap();
     let slot = patched(&device, first * 1024, &13u32.to_le_bytes());
-    assert_repaired(&slot, &["orphan"]);
+    assert_repaired(&slot, &["orphan-file-entry"]);
     let missing = patched(&device, first * 1024, &1300u32.to_le_bytes());
     assert_repaired(&missing, &["orphan-list-next"]);
     let magic = patched(&device, first * 1024 + 1016, b"xx");

@@ -1,0 +1,123 @@
+//! Tests of inodes that are rarely seen: devices, inline links, torn clusters, unused ones.
+
+use std::fs;
+use std::mem::offset_of;
+
+use uext4_ondisk::inode::RawInode;
+use uext4_testkit::e2fsprogs::debugfs_write;
+
+use crate::tests::TestImage;
+
+/// Requests to debugfs, and what is found then.
+type Requests = (&'static [&'static str], &'static [&'static str]);
+
+#[test]
+fn a_device_has_no_flags_of_files_and_no_blocks() {
+    // One with flags and numbers of blocks was something else.
+    let requests: &[Requests] = &[
+        (&["sif c flags 0x10"], &["special-flags"]),
+        (&["sif c flags 0x80000"], &["special-flags"]),
+        (
+            &["sif c flags 0x20", "sif c block[2] 5"],
+            &["special-flags"],
+        ),
+        (
+            &["sif c flags 0x20", "sif c block[5] 5"],
+            &["special-blocks"],
+        ),
+        (&["sif c block[5] 5"], &[]),
+    ];
+    for (damage, wanted) in requests {
+        let image = TestImage::new("-t ext4", "4M");
+        image.debugfs(&["mknod c c 1 3"]);
+        image.debugfs(damage);
+        let found = image.repair();
+        assert!(found.starts_with(wanted), "{damage:?}: {found:?}");
+        assert_eq!(found.is_empty(), wanted.is_empty(), "{damage:?}: {found:?}");
+    }
+}
+
+#[test]
+fn a_symbolic_link_is_neither_immutable_nor_append_only() {
+    for (target, flags) in [("fast", "0x10"), (&"slow".repeat(20), "0x80020")] {
+        let image = TestImage::new("-t ext4", "4M");
+        image.debugfs(&[&format!("symlink l {target}")]);
+        assert_eq!(image.found(), [""; 0]);
+        image.debugfs(&[&format!("sif l flags {flags}")]);
+        assert_eq!(image.repair(), ["special-flags"]);
+    }
+}
+
+#[test]
+fn an_inline_link_is_as_long_as_its_target() {
+    let image = || {
+        let image = TestImage::new("-t ext4 -I 256 -O inline_data", "4M");
+        image.debugfs(&[&format!("symlink l {}", "x".repeat(80))]);
+        image
+    };
+    assert_eq!(image().found(), [""; 0]);
+    for size in [0, 40, 79, 81] {
+        let image = image();
+        image.debugfs(&[&format!("sif l size {size}")]);
+        let found = image.repair();
+        assert!(found.starts_with(&["symlink-invalid"]), "{size}: {found:?}");
+    }
+}
+
+#[test]
+fn blocks_of_a_torn_cluster_are_brought_together() {
+    let image = TestImage::new(
+        "-t ext4 -b 1024 -O bigalloc,^metadata_csum,^has_journal -C 16384",
+        "4M",
+    );
+    let contents = [[b'a'; 1024], [b'b'; 1024], [b'c'; 1024]].concat();
+    image.file("f", &contents);
+    // Two blocks stay, the third one lies in a cluster far away.
+    image.debugfs(&[
+        "sif f block[0] 0x2f30a",
+        "sif f block[4] 2",
+        "sif f block[6] 2",
+        "sif f block[7] 1",
+        "sif f block[8] 1602",
+    ]);
+    image.change(|bytes| {
+        let at = bytes.windows(1024).position(|block| block == [b'c'; 1024]);
+        bytes[at.unwrap()..][..1024].fill(b'x');
+        bytes[1602 * 1024..][..1024].fill(b'c');
+    });
+    let found = image.repair();
+    assert!(found.contains(&"extent-cluster-split"), "{found:?}");
+    let out = image.path().with_file_name("out");
+    debugfs_write(image.path(), [format!("dump f {}", out.display())]);
+    assert_eq!(fs::read(out).unwrap(), contents);
+}
+
+/// Damage of an inode that says of itself that it is not in use.
+#[test]
+fn an_inode_that_is_not_in_use_has_the_right_checksum_and_no_link_of_orphans() {
+    let image = || {
+        let image = TestImage::new("-t ext4 -b 1024 -I 256", "4M");
+        image.file("f", b"some contents");
+        image.debugfs(&["sif f generation 0x5AC3E7A1", "rm f"]);
+        image
+    };
+    assert_eq!(image().found(), [""; 0]);
+    // Contents of no meaning, and a number that is the next inode of a list.
+    let damage = [(200, [1; 4]), (offset_of!(RawInode, i_dtime), [1, 0, 0, 0])];
+    for extra in [32_u16, 0x701] {
+        for (place, new) in damage {
+            let image = image();
+            image.change(|bytes| {
+                let generation = 0x5AC3_E7A1_u32.to_le_bytes();
+                let at = bytes
+                    .windows(4)
+                    .position(|word| word == generation)
+                    .unwrap();
+                let inode = &mut bytes[at - offset_of!(RawInode, i_generation)..][..256];
+                inode[128..130].copy_from_slice(&extra.to_le_bytes());
+                inode[place..][..4].copy_from_slice(&new);
+            });
+            assert!(!image.repair().is_empty(), "{extra}");
+        }
+    }
+}

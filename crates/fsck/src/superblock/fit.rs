@@ -1,0 +1,135 @@
+//! Whether the group descriptors fit the shape that a superblock describes.
+//!
+//! A superblock can be right in itself and wrong all the same: with a descriptor size or an inode
+//! size that is possible, but not the one that the file system was made with. Its checksum may
+//! even match. Then the descriptors show it: most of them make no sense, or the first inode table
+//! has no root directory where it must be. Only then a backup is asked for.
+
+use uext4_blockdev::BlockDevice;
+use uext4_ondisk::features::{Compat, Incompat, RoCompat};
+use uext4_ondisk::group_desc::{DescChecksum, GroupDesc, desc_checksum};
+use uext4_ondisk::inode::{FileType, RawInode};
+use uext4_ondisk::num::index;
+use uext4_ondisk::superblock::SuperBlock;
+use uext4_ondisk::{Geometry, GroupNr, Ino};
+
+/// How well the descriptors fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fit {
+    /// Groups whose descriptors cannot be.
+    wrong: u32,
+    /// All groups.
+    groups: u32,
+    /// Whether the root directory is where it must be.
+    has_root: bool,
+}
+
+impl Fit {
+    /// Of a shape on this device. What cannot be read does not fit.
+    pub fn of(device: &dyn BlockDevice, geometry: &Geometry) -> Self {
+        let groups = geometry.groups_count.get();
+        let mut fit = Self {
+            wrong: 0,
+            groups,
+            has_root: false,
+        };
+        let size = usize::from(geometry.desc_size);
+        let mut block = vec![0; geometry.block_size.len()];
+        for group in (0..groups).map(GroupNr) {
+            let at = group.0 % geometry.descs_per_block();
+            if at == 0 {
+                let from = geometry.gdt_block(group.0 / geometry.descs_per_block());
+                let offset = geometry.block_size.byte_offset(from);
+                let read = offset.map(|offset| device.read_at(offset, &mut block));
+                if !matches!(read, Some(Ok(()))) {
+                    block.fill(0);
+                }
+            }
+            let bytes = &block[index(at) * size..][..size];
+            let desc = GroupDesc::parse(bytes);
+            fit.wrong += u32::from(!can_be(geometry, group, &desc, bytes));
+            if group == GroupNr(0) {
+                fit.has_root = has_root(device, geometry, &desc);
+            }
+        }
+        fit
+    }
+
+    /// Whether the shape may be wrong: a quarter of the descriptors cannot be, or there is no root
+    /// directory.
+    pub fn is_doubtful(self) -> bool {
+        self.wrong > self.groups / 4 || !self.has_root
+    }
+
+    /// Whether another shape fits better.
+    pub fn is_worse_than(self, other: Self) -> bool {
+        match (self.has_root, other.has_root) {
+            (false, true) => true,
+            (true, false) => false,
+            _ => other.wrong < self.wrong,
+        }
+    }
+}
+
+/// Whether the feature sparse_super is lost: without it each group has a backup, but only those
+/// groups have one that have it with the feature too, and these say so.
+pub fn has_lost_sparse_super(
+    device: &dyn BlockDevice,
+    superblock: &SuperBlock,
+    geometry: &Geometry,
+) -> bool {
+    let features = superblock.features();
+    let is_sparse = features.ro_compat.contains(RoCompat::SPARSE_SUPER)
+        || features.compat.contains(Compat::SPARSE_SUPER2)
+        || features.incompat.contains(Incompat::META_BG);
+    let groups = geometry.groups_count.get();
+    if is_sparse || groups <= DENSE[0] {
+        return false;
+    }
+    let backup = |&group: &u32| {
+        let start = geometry.group_start(GroupNr(group));
+        let mut bytes = [0; 1024];
+        device
+            .read_at(geometry.block_size.byte_offset(start)?, &mut bytes)
+            .ok()?;
+        let backup = SuperBlock::parse(&bytes).ok()?;
+        (backup.s_uuid == superblock.s_uuid).then_some(backup)
+    };
+    let is_there = |group: &&u32| **group < groups;
+    let says_so = |backup: SuperBlock| {
+        let features = backup.features().ro_compat;
+        features.contains(RoCompat::SPARSE_SUPER)
+    };
+    let mut dense = DENSE.iter().filter(is_there);
+    let mut sparse = SPARSE.iter().filter(is_there);
+    dense.all(|group| backup(group).is_none())
+        && sparse.any(|group| backup(group).is_some_and(says_so))
+}
+
+/// Groups that have a backup with sparse_super, and some that have none with it.
+const SPARSE: [u32; 4] = [1, 3, 5, 7];
+const DENSE: [u32; 4] = [2, 4, 6, 8];
+
+fn can_be(geometry: &Geometry, group: GroupNr, desc: &GroupDesc, bytes: &[u8]) -> bool {
+    let inside = |start, len| super::super::descriptors::can_be(geometry, group, start, len);
+    let is_summed = geometry.desc_checksum != DescChecksum::None;
+    let is_right = || desc.checksum == desc_checksum(bytes, group, geometry.desc_checksum);
+    inside(desc.block_bitmap, 1)
+        && inside(desc.inode_bitmap, 1)
+        && inside(desc.inode_table, geometry.itable_blocks().into())
+        && (!is_summed || is_right())
+}
+
+/// Whether the second inode of the first table is a directory.
+fn has_root(device: &dyn BlockDevice, geometry: &Geometry, first: &GroupDesc) -> bool {
+    let mut bytes = vec![0; usize::from(geometry.inode_size)];
+    let table = geometry.block_size.byte_offset(first.inode_table);
+    let at = table.and_then(|table| table.checked_add(geometry.inode_size.into()));
+    let is_read = at.is_some_and(|at| device.read_at(at, &mut bytes).is_ok());
+    let root = RawInode::parse(&bytes, Ino::ROOT).ok();
+    let is_directory = |root: RawInode| {
+        FileType::from_mode(root.i_mode.get()) == Some(FileType::Directory)
+            && root.i_links_count.get() != 0
+    };
+    is_read && root.is_some_and(is_directory)
+}

@@ -1,0 +1,77 @@
+//! The numbers of the quota files of users and groups.
+//!
+//! They are hidden files with reserved numbers. The kernel would take any other file, and write
+//! over what it holds; so a number is right that is reserved, or whose file begins as a quota file
+//! does, as it was when quota files had names.
+
+use uext4_ondisk::Ino;
+use uext4_ondisk::inode::RawInode;
+use uext4_ondisk::quota::QuotaKind;
+use uext4_ondisk::superblock::SuperBlock;
+use zerocopy::little_endian::U32;
+
+use crate::error::Result;
+use crate::finding::{Finding, Place};
+use crate::journal::Map;
+use crate::problem::SuperblockProblem;
+use crate::report::Findings;
+use crate::volume::Volume;
+
+/// One of the two numbers.
+struct Number {
+    name: &'static str,
+    kind: QuotaKind,
+    reserved: Ino,
+    field: fn(&mut SuperBlock) -> &mut U32,
+}
+
+const NUMBERS: [Number; 2] = [
+    Number {
+        name: "s_usr_quota_inum",
+        kind: QuotaKind::User,
+        reserved: Ino::USER_QUOTA,
+        field: |superblock| &mut superblock.s_usr_quota_inum,
+    },
+    Number {
+        name: "s_grp_quota_inum",
+        kind: QuotaKind::Group,
+        reserved: Ino::GROUP_QUOTA,
+        field: |superblock| &mut superblock.s_grp_quota_inum,
+    },
+];
+
+/// Stores the reserved number where another one leads to a file that is none for quotas. That file
+/// is written anew later, if there is none.
+///
+/// # Errors
+/// Of the device and of the overlay.
+pub fn run(volume: &Volume, findings: &Findings<'_>) -> Result<()> {
+    for number in NUMBERS {
+        let ino = (number.field)(&mut volume.superblock()).get();
+        let is_hidden = ino == 0 || ino == number.reserved.0;
+        if is_hidden || begins_with_magic(volume, Ino(ino), number.kind)? {
+            continue;
+        }
+        let place = Place::whole().name(number.name.as_bytes());
+        let finding = Finding::new(SuperblockProblem::QuotaNumber, place);
+        let cause = findings.report(finding.found(ino).right(number.reserved.0));
+        volume.update_superblock(cause, |superblock| {
+            *(number.field)(superblock) = number.reserved.0.into();
+        })?;
+    }
+    Ok(())
+}
+
+/// Whether an inode holds a quota file of a kind, by its first bytes.
+pub fn begins_with_magic(volume: &Volume, ino: Ino, kind: QuotaKind) -> Result<bool> {
+    let bytes = volume.read_inode(ino)?;
+    let raw = bytes.and_then(|bytes| RawInode::parse(&bytes, ino).ok());
+    let map = raw.and_then(|raw| Map::of(volume, &raw));
+    let Some(first) = map.and_then(|map| map.blocks().next()) else {
+        return Ok(false);
+    };
+    let mut magic = [0; 4];
+    let offset = first.0 << volume.geometry().block_size.log2();
+    volume.overlay().read_at(offset, &mut magic)?;
+    Ok(u32::from_le_bytes(magic) == kind.magic())
+}

@@ -1,0 +1,178 @@
+//! Power cuts at the writes of repairs: the next run ends in the same tree.
+//!
+//! A plan is written to a simulated device, which loses its power after each of the writes in turn
+//! and keeps any part of what was not flushed. The next run, which finishes what it finds begun
+//! and plans anew, must leave the same bytes in all blocks in use as a run without a cut.
+//!
+//! `UEXT4_LONG` cuts 200 repairs at every write, in place of 10 at some.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use uext4_blockdev::{BlockDevice, MemoryDevice};
+use uext4_fsck::{
+    ClusterSet, Error, Finding, Observer, Options, Outcome, UnfinishedRepair, Writes, apply, plan,
+};
+use uext4_ondisk::{BlockSize, Pblk};
+use uext4_testkit::damage::images;
+use uext4_testkit::damage::{Kind, Sums, kinds};
+use uext4_testkit::{SimDevice, SimOptions, has_tool};
+
+use crate::cases::{assert_none, is_long, run};
+use crate::judge::MEMORY_MAX;
+
+/// Repairs of the long run, and of the quick one.
+const REPAIRS: [usize; 2] = [200, 10];
+/// Cuts of a repair in the quick run.
+const CUTS_QUICK: u64 = 12;
+/// The time of all repairs: the same, as they write it.
+const NOW: u32 = 1_900_000_000;
+
+/// Says nothing.
+#[derive(Debug)]
+struct Silent;
+
+impl Observer for Silent {
+    fn finding(&self, _finding: &Finding) {}
+}
+
+/// One damage of one image.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    kind: &'static Kind,
+    image: usize,
+}
+
+impl Case {
+    fn name(&self) -> String {
+        format!("{} on {}", self.kind.name, images::ALL[self.image].name)
+    }
+
+    /// The damaged image, if there is a place for the damage.
+    fn damaged(&self) -> Option<MemoryDevice> {
+        let sample = images::sample(self.image);
+        let damaged = self.kind.apply(&sample.survey, Sums::Stale, 1)?;
+        Some(MemoryDevice::from_bytes(damaged.bytes))
+    }
+}
+
+/// Kinds of damage in their order, each on another image, until there are enough.
+fn cases() -> Vec<Case> {
+    let wanted = REPAIRS[usize::from(!is_long())];
+    let kinds: Vec<_> = kinds().filter(|kind| kind.hopeless.is_none()).collect();
+    let step = (kinds.len() / wanted).max(1);
+    let all = (0..images::ALL.len()).flat_map(|round| {
+        let kinds = kinds.iter().enumerate().step_by(step);
+        kinds.map(move |(nr, kind)| Case {
+            kind,
+            image: (nr * 7 + round) % images::ALL.len(),
+        })
+    });
+    all.filter(|case| case.damaged().is_some())
+        .take(wanted)
+        .collect()
+}
+
+fn planned(device: Arc<dyn BlockDevice>) -> Result<Outcome, Error> {
+    let options = Options {
+        memory: MEMORY_MAX,
+        now: NOW,
+        ..Options::default()
+    };
+    plan(&device, &options, &Silent)
+}
+
+/// What the next run does: finishes what was begun, and then whatever else there is to do.
+fn rerun(device: &Arc<SimDevice>) -> Result<(), Error> {
+    if let Some(repair) = UnfinishedRepair::find(&**device)? {
+        repair.finish(&**device)?;
+    }
+    let outcome = planned(Arc::clone(device) as _)?;
+    let writes = Writes::new(&outcome.overlay, &outcome.used)?;
+    apply::in_place(&**device, &outcome.overlay, &writes, None)?;
+    Ok(())
+}
+
+/// The bytes of all blocks in use, and of those before the first cluster.
+fn in_use(image: &MemoryDevice, block_size: BlockSize, used: &ClusterSet) -> Vec<u8> {
+    let mut bytes = image.to_bytes();
+    for (block, content) in (0..).map(Pblk).zip(bytes.chunks_mut(block_size.len())) {
+        let clusters = used.of_blocks(block, 1);
+        if !clusters.is_empty() && !used.contains_any(clusters) {
+            content.fill(0);
+        }
+    }
+    bytes
+}
+
+/// Where the power goes, of so many writes: everywhere, or here and there and at the end.
+fn cuts(writes: u64) -> Vec<u64> {
+    let step = match is_long() {
+        true => 1,
+        false => writes.div_ceil(CUTS_QUICK).max(1),
+    };
+    let last = writes.saturating_sub(2);
+    (0..writes)
+        .filter(|cut| cut % step == 0 || *cut >= last)
+        .collect()
+}
+
+/// Cuts one repair, and counts the cuts; what went wrong.
+fn cut(case: &Case, count: &AtomicU64) -> Result<(), String> {
+    let damaged = case.damaged().unwrap();
+    let outcome = planned(Arc::new(damaged.snapshot())).map_err(|error| error.to_string())?;
+    let Outcome { overlay, used, .. } = &outcome;
+    let block_size = overlay.block_size();
+    let writes = Writes::new(overlay, used).map_err(|error| error.to_string())?;
+    let whole = SimDevice::new(&damaged, SimOptions::default());
+    match apply::in_place(&whole, overlay, &writes, None) {
+        Ok(0) => return Ok(()),
+        // Such a repair needs an undo file.
+        Err(Error::NoSpace { .. }) => return Ok(()),
+        result => result.map_err(|error| error.to_string())?,
+    };
+    let wanted = in_use(&whole.contents(), block_size, used);
+    for at in cuts(whole.stats().changes()) {
+        let seed = at;
+        let options = SimOptions {
+            seed,
+            ..SimOptions::default()
+        };
+        let device = SimDevice::new(&damaged, options);
+        device.cut_at_write(at);
+        if apply::in_place(&device, overlay, &writes, None).is_ok() {
+            return Err(format!("the power did not go at write {at}"));
+        }
+        let after = SimDevice::new(&device.power_cut(seed), SimOptions::default());
+        let after = Arc::new(after);
+        rerun(&after).map_err(|error| format!("cut at write {at}: {error}"))?;
+        let left = in_use(&after.contents(), block_size, used);
+        if let Some(byte) = left.iter().zip(&wanted).position(|(a, b)| a != b) {
+            let (found, right) = (left[byte], wanted[byte]);
+            return Err(format!(
+                "cut at write {at}: byte {byte} is {found}, not {right}"
+            ));
+        }
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_power_cut_at_any_write_of_a_repair_ends_in_the_same_tree() {
+    if !has_tool("mke2fs") {
+        return;
+    }
+    images::all().for_each(drop);
+    let cases = cases();
+    let count = AtomicU64::new(0);
+    let failures = run(&cases, Case::name, |_, case| {
+        let result = cut(case, &count);
+        let failure = result.err().map(|what| format!("{}: {what}", case.name()));
+        failure.into_iter().collect()
+    });
+    let count = count.into_inner();
+    println!("{} repairs, {count} cuts", cases.len());
+    assert_none(&failures, cases.len());
+    assert!(count >= cases.len() as u64, "{count}");
+}
