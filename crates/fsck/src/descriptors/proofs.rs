@@ -13,9 +13,10 @@ use uext4_ondisk::inode::{FileType, RawInode, inode_checksum, stored_checksum};
 use uext4_ondisk::num::index;
 use uext4_ondisk::{GroupNr, Ino, Pblk};
 
+use super::can_be;
 use super::places::{SEARCHED_MAX, len_of, parts, place_of, usual};
-use super::{MetadataOwner, can_be};
 use crate::error::Result;
+use crate::fixed_places::MetadataOwner;
 use crate::volume::{Volume, generation};
 
 /// Bytes that are read at a time in the search for a table.
