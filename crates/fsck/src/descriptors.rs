@@ -24,61 +24,10 @@ use uext4_ondisk::{Geometry, GroupNr, Pblk};
 
 use crate::error::Result;
 use crate::finding::{Finding, Place};
+use crate::fixed_places::{MetadataOwner, for_each_metadata};
 use crate::problem::GroupProblem;
 use crate::report::Findings;
 use crate::volume::Volume;
-
-/// What owns blocks of metadata.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum MetadataOwner {
-    /// A group's copy of the superblock and descriptors, with what is reserved behind them; of
-    /// group 0 also the boot block, if its clusters have it.
-    Head(GroupNr),
-    /// A group's block bitmap.
-    BlockBitmap(GroupNr),
-    /// A group's inode bitmap.
-    InodeBitmap(GroupNr),
-    /// A group's inode table.
-    InodeTable(GroupNr),
-}
-
-impl MetadataOwner {
-    /// The group.
-    pub fn group(self) -> GroupNr {
-        match self {
-            Self::Head(group)
-            | Self::BlockBitmap(group)
-            | Self::InodeBitmap(group)
-            | Self::InodeTable(group) => group,
-        }
-    }
-}
-
-/// Calls `each` with all metadata of fixed places, group by group: the owner, the first block and
-/// how many. `groups` has a descriptor for each group. The block of multiple mount protection is
-/// not among them: see [`crate::mmp::block`].
-pub fn for_each_metadata(
-    geometry: &Geometry,
-    groups: &[GroupDesc],
-    mut each: impl FnMut(MetadataOwner, Pblk, u64),
-) {
-    let table = geometry.itable_blocks().into();
-    for (nr, desc) in (0..geometry.groups_count.get()).map(GroupNr).zip(groups) {
-        let head = geometry
-            .group_base_blocks(nr)
-            .min(geometry.blocks_in_group(nr));
-        if head != 0 {
-            each(
-                MetadataOwner::Head(nr),
-                geometry.group_start(nr),
-                head.into(),
-            );
-        }
-        each(MetadataOwner::BlockBitmap(nr), desc.block_bitmap, 1);
-        each(MetadataOwner::InodeBitmap(nr), desc.inode_bitmap, 1);
-        each(MetadataOwner::InodeTable(nr), desc.inode_table, table);
-    }
-}
 
 /// Blocks of metadata at one stretch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -30,9 +30,9 @@ use uext4_ondisk::superblock::{JNL_BACKUP_BLOCKS, SuperBlock};
 use uext4_ondisk::{Ino, Pblk};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::descriptors::for_each_metadata;
 use crate::error::{Error, Result};
 use crate::finding::{Finding, Place};
+use crate::fixed_places::for_each_metadata;
 use crate::options::Options;
 use crate::problem::JournalProblem;
 use crate::report::{Cause, Findings};

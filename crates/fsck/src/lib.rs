@@ -45,6 +45,7 @@ mod directories;
 mod directory_list;
 mod error;
 mod finding;
+mod fixed_places;
 mod inode_map;
 mod inodes;
 mod journal;

@@ -172,8 +172,8 @@ pub struct Writes {
 }
 
 impl Writes {
-    /// The writes of `plan`. `used` are the clusters in use once it is done, and those that the next
-    /// run would read if this one is cut off before the log is whole: the log takes others.
+    /// The writes of `plan`. `used` are the clusters in use once it is done, and those that the
+    /// next run would read if this one is cut off before the log is whole: the log takes others.
     ///
     /// # Errors
     /// Of the device and of the overlay.

@@ -3,6 +3,8 @@
 //! The repair is made on an overlay, and its result is read by the engine; the image is never
 //! written. What the repair had to do to a file is what its record says about it.
 
+mod deleted;
+
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufWriter, Write};
@@ -12,7 +14,7 @@ use std::sync::Arc;
 use clap::Args;
 use uext4::{FollowLast, Image, Inode, OpenOptions as EngineOptions};
 use uext4_blockdev::{Access, BlockDevice};
-use uext4_fsck::{Error, Finding, Loss, Outcome};
+use uext4_fsck::{ClusterSet, Error, Finding, Loss, Outcome};
 use uext4_image::Existing;
 use uext4_image::walk::{Order, Step, Walk};
 use uext4_ondisk::Ino;
@@ -20,7 +22,7 @@ use uext4_ondisk::inode::FileType;
 
 use super::{Output, get, output, tar};
 use crate::cut_off::CutOff;
-use crate::examination::{ExamineArgs, Watching};
+use crate::examination::{ExamineArgs, Watching, counted};
 use crate::extents::Runs;
 use crate::failure::{Exit, Failure};
 use crate::json::Json;
@@ -39,6 +41,7 @@ const MEMORY: u64 = 96 << 20;
 #[command(after_help = "Examples:
   uext4 salvage disk.img -o rescued
   uext4 salvage disk.img -o rescued.tar
+  uext4 salvage --deleted disk.img -o rescued   # deleted files too, where they can be found
   jq -r 'select(.contents == \"partial\").path' rescued/salvage.jsonl")]
 pub struct SalvageArgs {
     #[command(flatten)]
@@ -46,6 +49,9 @@ pub struct SalvageArgs {
     /// A new directory, or a new file whose name ends in .tar
     #[arg(short, long, value_name = "OUT")]
     output: PathBuf,
+    /// Also copy deleted files whose blocks are still free to OUT/deleted/#INODE
+    #[arg(long)]
+    deleted: bool,
     /// Print one JSON object about what was read
     #[arg(long)]
     json: bool,
@@ -53,6 +59,14 @@ pub struct SalvageArgs {
 
 /// Copies, and records.
 pub fn run(args: &SalvageArgs, out: &mut Output) -> Result<Exit, Failure> {
+    let is_tar = args
+        .output
+        .extension()
+        .is_some_and(|extension| extension == "tar");
+    if is_tar && args.deleted {
+        let what = "--deleted needs a directory: give -o a name that does not end in .tar";
+        return Err(Failure::new(Exit::Usage, what));
+    }
     let device = open::to_examine(&args.examine.image, Access::ReadOnly)?;
     let present = device.len();
     let readable = examine(args, &device)?;
@@ -63,10 +77,6 @@ pub fn run(args: &SalvageArgs, out: &mut Output) -> Result<Exit, Failure> {
     let image = args.examine.image.place.image.display();
     let fs = opened.map_err(|error| Failure::engine(image, &error))?;
     let top = open::resolve(&fs, b"/", FollowLast::No)?;
-    let is_tar = args
-        .output
-        .extension()
-        .is_some_and(|extension| extension == "tar");
     let (copied, record) = match is_tar {
         true => (
             to_tar(&fs, top.clone(), &args.output)?,
@@ -77,12 +87,19 @@ pub fn run(args: &SalvageArgs, out: &mut Output) -> Result<Exit, Failure> {
             args.output.join("salvage.jsonl"),
         ),
     };
+    let mut lines = Vec::new();
+    if let Some(used) = readable.used.filter(|_| args.deleted) {
+        lines = deleted::copy(&fs, &used, &args.output)?;
+    }
     let counts = write_record(&fs, top, &problems, &record, present)?;
+    let deleted = lines.len();
+    append(&record, &lines.concat())?;
     if args.json {
         let mut json = Json::new();
         json.open_object();
         json.key("files").number(counts.files);
         json.key("partial").number(counts.partial);
+        json.key("deleted").number(deleted as u64);
         json.key("consistent").value(is_clean);
         json.close_object();
         json.end_line();
@@ -90,8 +107,8 @@ pub fn run(args: &SalvageArgs, out: &mut Output) -> Result<Exit, Failure> {
     } else {
         writeln!(
             out,
-            "{} files read, {} of them in part; {} says how each was found",
-            counts.files,
+            "{} read, {} of them in part, and {deleted} deleted; {} says how each was found",
+            counted(counts.files, "file"),
             counts.partial,
             record.display()
         )?;
@@ -107,6 +124,8 @@ struct Readable {
     device: Arc<dyn BlockDevice>,
     problems: Problems,
     is_clean: bool,
+    /// The clusters in use, where that is known.
+    used: Option<ClusterSet>,
 }
 
 /// Repairs in memory. Where no repair can be made, the image is read as it is: the engine goes on
@@ -135,6 +154,7 @@ fn examine(args: &SalvageArgs, device: &Arc<dyn BlockDevice>) -> Result<Readable
         Ok(outcome) => Ok(Readable {
             problems: Problems::new(&outcome),
             is_clean: outcome.is_clean,
+            used: Some(outcome.used),
             device: Arc::new(outcome.overlay),
         }),
         Err(error @ Error::NoSpace { .. }) => {
@@ -142,6 +162,7 @@ fn examine(args: &SalvageArgs, device: &Arc<dyn BlockDevice>) -> Result<Readable
             Ok(Readable {
                 problems: Problems(HashMap::new()),
                 is_clean: false,
+                used: None,
                 device: Arc::clone(device),
             })
         }
@@ -166,6 +187,13 @@ fn to_tar(fs: &Image, top: Inode, path: &Path) -> Result<Exit, Failure> {
 fn new_file(path: &Path) -> Result<File, Failure> {
     let file = OpenOptions::new().write(true).create_new(true).open(path);
     file.map_err(|error| Failure::io(path.display(), &error))
+}
+
+/// Adds lines to the record.
+fn append(record: &Path, lines: &[u8]) -> Result<(), Failure> {
+    let file = OpenOptions::new().append(true).open(record);
+    let written = file.and_then(|mut file| file.write_all(lines));
+    written.map_err(|error| Failure::io(record.display(), &error))
 }
 
 /// What was wrong, by inode.

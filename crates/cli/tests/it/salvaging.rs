@@ -64,6 +64,35 @@ fn files_are_copied_to_a_directory_and_to_an_archive() {
 }
 
 #[test]
+fn deleted_files_whose_blocks_are_free_are_copied_on_request() {
+    // As debugfs deletes: the maps stay.
+    let Some((scratch, image)) = damaged(&["rm dir/other-3", "rm dir/other-4"]) else {
+        return;
+    };
+    let out = scratch.path().join("out");
+    let (code, printed) = ended(&["salvage", "--deleted", text(&image), "-o", text(&out)]);
+    assert_eq!(code, Some(0), "{printed}");
+    assert!(printed.contains("and 2 deleted"), "{printed}");
+    let lines = record(&out.join("salvage.jsonl"));
+    for (index, ino) in [(3, 16), (4, 17)] {
+        let path = format!("deleted/#{ino}");
+        assert_eq!(of(&lines, &path)["contents"], "unverified");
+        assert_eq!(fs::read(out.join(path)).unwrap(), vec![index + 1; 50_000]);
+    }
+    // Their inodes are taken by new files: nothing of them is left.
+    let source = scratch.path().join("source");
+    for name in ["/dir/new-1", "/dir/new-2"] {
+        done(&image, &["put", text(&source), name]);
+    }
+    let again = scratch.path().join("again");
+    let (_, printed) = ended(&["salvage", "--deleted", text(&image), "-o", text(&again)]);
+    assert!(printed.contains("and 0 deleted"), "{printed}");
+    let archive = scratch.path().join("out.tar");
+    let (code, printed) = ended(&["salvage", "--deleted", text(&image), "-o", text(&archive)]);
+    assert_eq!(code, Some(2), "{printed}");
+}
+
+#[test]
 fn an_image_that_is_cut_off_gives_what_it_has() {
     let Some((scratch, image)) = damaged(&[]) else {
         return;

@@ -7,9 +7,10 @@ use uext4_ondisk::num::index;
 use uext4_ondisk::{Geometry, GroupNr, Pblk};
 
 use super::tables::{SEARCHED_MAX, looks_like_table, search};
-use super::{BadSum, MetadataOwner, can_be, for_each_metadata};
+use super::{BadSum, can_be};
 use crate::error::{Error, Result};
 use crate::finding::{Finding, Place};
+use crate::fixed_places::{MetadataOwner, for_each_metadata};
 use crate::problem::GroupProblem;
 use crate::report::Findings;
 use crate::volume::Volume;

@@ -12,10 +12,11 @@ use uext4_ondisk::group_desc::{
 use uext4_ondisk::num::index;
 use uext4_ondisk::{GroupNr, Pblk};
 
+use super::can_be;
 use super::places::{len_of, parts, place_of, usual};
 use super::tables::{SEARCHED_MAX, looks_like_table, search};
-use super::{MetadataOwner, can_be};
 use crate::error::Result;
+use crate::fixed_places::MetadataOwner;
 use crate::volume::Volume;
 
 /// The bitmaps and tables that lie elsewhere, by a backup or by the usual order.

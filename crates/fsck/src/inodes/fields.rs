@@ -223,7 +223,7 @@ impl Worker<'_, '_> {
 
     /// Devices, pipes and sockets have no contents.
     fn device(&self, subject: &mut Subject<'_>) -> Result<()> {
-        // Nobody can protect one, so that other bytes too are not those of a device.
+        // A device cannot be protected, so that other bytes too are not those of one.
         let rest = subject.raw.i_block.get(DEVICE_LEN..).unwrap_or_default();
         if subject.flags().intersects(PROTECTED) && rest.iter().any(|&byte| byte != 0) {
             let finding = subject.finding(InodeProblem::SpecialBlocks);

@@ -70,17 +70,7 @@ pub fn mend_field(
             superblock.s_first_data_block = first.into();
             first.into()
         }
-        "s_clusters_per_group" if !bigalloc => {
-            // Of the two the usual one is right.
-            let clusters = superblock.s_clusters_per_group.get();
-            let blocks = match u64::from(clusters) == block_bits {
-                true => clusters,
-                false => superblock.s_blocks_per_group.get(),
-            };
-            superblock.s_blocks_per_group = blocks.into();
-            superblock.s_clusters_per_group = blocks.into();
-            blocks.into()
-        }
+        "s_clusters_per_group" if !bigalloc => mend_clusters(superblock, block_bits),
         "s_log_cluster_size" if !bigalloc => {
             superblock.s_log_cluster_size = block_log.into();
             block_log.into()
@@ -99,7 +89,7 @@ pub fn mend_field(
         }
         "s_rev_level" => {
             problem = SuperblockProblem::Revision;
-            set_revision(superblock);
+            mend_revision(superblock);
             REVISION_MAX.into()
         }
         "s_first_ino" => {
@@ -121,9 +111,21 @@ pub fn mend_field(
     Some((problem, right))
 }
 
-/// Makes it the revision that has features. The fields that came with it count again, if they can
-/// be.
-fn set_revision(superblock: &mut SuperBlock) {
+/// Stores the clusters and the blocks of a group, equal without `bigalloc`. Of the two the usual
+/// one is right.
+fn mend_clusters(superblock: &mut SuperBlock, block_bits: u64) -> u64 {
+    let clusters = superblock.s_clusters_per_group.get();
+    let blocks = match u64::from(clusters) == block_bits {
+        true => clusters,
+        false => superblock.s_blocks_per_group.get(),
+    };
+    superblock.s_blocks_per_group = blocks.into();
+    superblock.s_clusters_per_group = blocks.into();
+    blocks.into()
+}
+
+/// Stores the revision. The fields that came with it count again, if they can be.
+fn mend_revision(superblock: &mut SuperBlock) {
     superblock.s_rev_level = REVISION_MAX.into();
     let size = superblock.s_inode_size.get();
     if !size.is_power_of_two() || size < len16(GOOD_OLD_INODE_SIZE) {
