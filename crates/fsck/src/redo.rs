@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! 1. the log: numbers and contents of all changed blocks, into clusters that
-//!    were free before, too; inverted, so that no search takes them for metadata    flush
+//!    were free before, too; inverted, so that no search takes them for metadata   flush
 //! 2. the superblock as it will be, with a pointer to the log                      flush
 //! 3. all other changed blocks, each in its place                                  flush
 //! 4. the superblock as it will be, without the pointer                            flush
