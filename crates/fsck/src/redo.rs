@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! 1. the log: numbers and contents of all changed blocks, into clusters that
-//!    were free before, too                                                        flush
+//!    were free before, too; inverted, so that no search takes them for metadata   flush
 //! 2. the superblock as it will be, with a pointer to the log                      flush
 //! 3. all other changed blocks, each in its place                                  flush
 //! 4. the superblock as it will be, without the pointer                            flush
@@ -130,6 +130,7 @@ impl UnfinishedRepair {
         for (at, &number) in (0..).zip(&self.numbers) {
             let from = self.contents_at + (at << self.block_size.log2());
             overlay.base().read_at(from, &mut content)?;
+            invert(&mut content);
             overlay.replace(Pblk(number), cause, &content)?;
         }
         Ok(())
@@ -146,6 +147,7 @@ impl UnfinishedRepair {
         for (at, &number) in (0..).zip(&self.numbers) {
             let from = self.contents_at + (at << self.block_size.log2());
             device.read_at(from, &mut content)?;
+            invert(&mut content);
             if number == superblock_at.0 {
                 superblock = Some(content.clone());
             } else {
@@ -283,6 +285,7 @@ impl Writes {
         let mut content = vec![0; block_size.len()];
         for &number in numbers {
             plan.read_block(Pblk(number), &mut content)?;
+            invert(&mut content);
             digest.update(&content);
             device.write_at(to, &content)?;
             to += u64::from(block_size.bytes());
@@ -316,6 +319,14 @@ impl Writes {
         }
         device.flush()?;
         Ok(())
+    }
+}
+
+/// Inverts a block for the log, and back: so that a search for lost metadata does not take the
+/// log of a repair that was cut off for it.
+fn invert(content: &mut [u8]) {
+    for byte in content {
+        *byte = !*byte;
     }
 }
 

@@ -2,6 +2,7 @@
 
 use uext4_ondisk::extent::{EXT4_EXT_MAGIC, EXT4_MAX_EXTENT_DEPTH, header, max_entries};
 use uext4_ondisk::features::{Compat, Incompat, RoCompat};
+use uext4_ondisk::indirect::Reach;
 use uext4_ondisk::inode::{FileType, I_BLOCK_LEN, InodeFlags, S_IFDIR, S_IFREG};
 use uext4_ondisk::num::lo32;
 use uext4_ondisk::{Ino, Pblk};
@@ -302,6 +303,12 @@ impl Worker<'_, '_> {
         Ok(())
     }
 
+    /// Largest size of a file whose blocks are numbers.
+    pub fn mapped_size_max(&self) -> u64 {
+        let block_size = self.state.geometry().block_size;
+        Reach::new(block_size).blocks_max() << block_size.log2()
+    }
+
     /// Examines where inline data end.
     fn inline_data(&self, subject: &mut Subject<'_>, file_type: FileType) -> Result<()> {
         let value = subject.inline_value();
@@ -328,7 +335,13 @@ impl Worker<'_, '_> {
             return Ok(());
         };
         let right = I_BLOCK_LEN as u64 + value;
-        if file_type == FileType::Directory && size != right {
+        let is_right = match file_type {
+            FileType::Directory => size == right,
+            // The kernel does not mind a size beyond the bytes, if any file can have it.
+            FileType::Regular => size <= self.mapped_size_max(),
+            _ => true,
+        };
+        if !is_right {
             self.mend(subject, finding.right(right), |raw| {
                 raw.i_size_lo = lo32(right).into();
                 raw.i_size_high = 0.into();

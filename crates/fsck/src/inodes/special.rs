@@ -5,7 +5,7 @@ use uext4_ondisk::dir_block::DirFormat;
 use uext4_ondisk::dir_entry::update_tail;
 use uext4_ondisk::extent::{Extent, empty_extent_root};
 use uext4_ondisk::features::{Compat, Incompat, RoCompat};
-use uext4_ondisk::indirect::{Reach, number_at, numbers};
+use uext4_ondisk::indirect::{number_at, numbers};
 use uext4_ondisk::inode::{
     FULL_EXTRA_ISIZE, FileType, GOOD_OLD_INODE_SIZE, InodeFlags, NDIR_BLOCKS, RawInode, S_IFDIR,
 };
@@ -131,13 +131,11 @@ impl Worker<'_, '_> {
     /// Whether a reserved inode that is not in use says that it has blocks, or how they are read.
     fn holds_remains(&self, subject: &Subject<'_>) -> bool {
         let raw = &subject.raw;
-        let block_size = self.state.geometry().block_size;
-        let size_max = Reach::new(block_size).blocks_max() << block_size.log2();
         let read_as = InodeFlags::INDEX.union(InodeFlags::CASEFOLD);
         let stored = InodeFlags::EXTENTS.union(InodeFlags::INLINE_DATA);
         raw.i_blocks_lo.get() != 0
             || raw.i_blocks_high.get() != 0
-            || subject.size() > size_max
+            || subject.size() > self.mapped_size_max()
             || subject.xattr_block().0 != 0
             || subject.flags().intersects(read_as)
             || subject.has(stored)

@@ -65,6 +65,19 @@ fn an_inline_link_is_as_long_as_its_target() {
 }
 
 #[test]
+fn an_inline_file_has_a_size_that_files_can_have() {
+    let image = TestImage::new("-t ext4 -I 256 -O inline_data", "4M");
+    image.file("f", b"0123456789");
+    image.debugfs(&["sif f size 4096"]);
+    assert_eq!(image.found(), [""; 0]);
+    image.debugfs(&["sif f size 0x8000000000000005"]);
+    assert_eq!(image.repair(), ["inode-inline-size"]);
+    let out = image.path().with_file_name("out");
+    debugfs_write(image.path(), [format!("dump f {}", out.display())]);
+    assert!(fs::read(out).unwrap().starts_with(b"0123456789"));
+}
+
+#[test]
 fn blocks_of_a_torn_cluster_are_brought_together() {
     let image = TestImage::new(
         "-t ext4 -b 1024 -O bigalloc,^metadata_csum,^has_journal -C 16384",
