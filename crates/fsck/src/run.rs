@@ -9,7 +9,8 @@ use crate::error::Result;
 use crate::finding::{Finding, Place};
 use crate::options::Options;
 use crate::overlay::Overlay;
-use crate::problem::{Severity, SuperblockProblem};
+use crate::problem::{LOSSES, Loss, Severity, SuperblockProblem};
+use crate::record::Record;
 use crate::redo::UnfinishedRepair;
 use crate::report::{Cause, Findings, Observer, Pass, Progress};
 use crate::state::State;
@@ -31,6 +32,9 @@ pub struct Outcome {
     pub findings: Vec<(Cause, Finding)>,
     /// Whether the first round found nothing that is more than a note.
     pub was_clean: bool,
+    /// How many findings may lose each kind of [`crate::Loss`], kept or not; see
+    /// [`Outcome::losing`].
+    losses: [u64; LOSSES],
     /// Whether a human should read the plan: something is [`crate::Severity::Damage`].
     pub has_damage: bool,
     /// The device with all changes.
@@ -41,6 +45,15 @@ pub struct Outcome {
     /// Whether the last round found nothing that is more than a note: the result of the changes is
     /// consistent. Of a check, which has one round, whether the file system is.
     pub is_clean: bool,
+    /// Whether the changes note the examination; see [`Outcome::record`].
+    pub record: Record,
+}
+
+impl Outcome {
+    /// How many findings may lose this much, kept or not.
+    pub fn losing(&self, loss: Loss) -> u64 {
+        self.losses[loss as usize]
+    }
 }
 
 /// Examines the file system on `device` once. The device is not changed.
@@ -124,11 +137,13 @@ fn rounds(
             ..summary
         },
         was_clean,
+        losses: findings.losses(),
         has_damage: findings.has_damage(),
         findings: findings.into_kept(),
         overlay,
         used,
         is_clean,
+        record: Record::None,
     })
 }
 
