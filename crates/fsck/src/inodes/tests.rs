@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -105,10 +104,10 @@ fn assert_used_as_bitmaps(state: &State<'_>) {
         let overlay = state.volume.overlay();
         overlay.read_block(desc.block_bitmap, &mut bitmap).unwrap();
         let blocks = geometry.blocks_in_group(group) >> geometry.cluster_bits;
-        let words = state.used.group(group);
+        let words: Vec<_> = state.used.words(group).collect();
         for bit in 0..blocks {
             let marked = bitmap[index(bit / 8)] >> (bit % 8) & 1 != 0;
-            let word = words.map_or(0, |w| w[index(bit / 64)].load(Ordering::Relaxed));
+            let word = words.get(index(bit / 64)).copied().unwrap_or(0);
             let used = word >> (bit % 64) & 1 != 0;
             assert_eq!(used, marked, "cluster {bit} of group {group}");
         }
