@@ -11,7 +11,6 @@ use zerocopy::IntoBytes;
 use crate::error::Result;
 use crate::overlay::Overlay;
 use crate::report::Cause;
-use crate::run::Outcome;
 
 /// When an examination is noted in the superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,49 +38,40 @@ pub enum Record {
 /// The cause of this change: no finding.
 const CAUSE: Cause = Cause(u32::MAX);
 
-impl Outcome {
-    /// Adds the note to the changes: that the file system was unmounted without errors, that it
-    /// was examined at `now`, in seconds since 1970, and not mounted since. Not if the changes do
-    /// not lead to a consistent file system.
-    ///
-    /// # Errors
-    /// Of the device and of the overlay.
-    pub fn record(&mut self, when: When, now: u32) -> Result<()> {
-        if !self.is_clean {
-            return Ok(());
-        }
-        let Ok(mut superblock) = SuperBlock::parse(&read(&self.overlay)?) else {
-            return Ok(());
-        };
-        let was_left_clean = is_left_clean(&superblock);
-        let is_changed = self.overlay.changed() > 0;
-        let record = match (is_changed, was_left_clean) {
-            (true, _) => Record::WithRepairs,
-            (false, false) => Record::Unclean,
-            (false, true) if when == When::Always => Record::Alone,
-            (false, true) => return Ok(()),
-        };
-        note(&mut superblock, now);
-        let size = self.overlay.block_size();
-        let block = Pblk(SUPERBLOCK_OFFSET >> size.log2());
-        let at = index(lo32(SUPERBLOCK_OFFSET % u64::from(size.bytes())));
-        self.overlay.update(block, CAUSE, |bytes| {
-            let new = superblock.as_bytes();
-            bytes[at..at + new.len()].copy_from_slice(new);
-        })?;
-        self.record = record;
-        Ok(())
-    }
+/// Adds the note to the changes of a consistent file system.
+///
+/// # Errors
+/// Of the device and of the overlay.
+pub fn record(overlay: &Overlay, when: When, now: u32) -> Result<Record> {
+    let Ok(mut superblock) = SuperBlock::parse(&read(overlay)?) else {
+        return Ok(Record::None);
+    };
+    let was_left_clean = is_left_clean(&superblock);
+    let record = match (overlay.changed() > 0, was_left_clean) {
+        (true, _) => Record::WithRepairs,
+        (false, false) => Record::Unclean,
+        (false, true) if when == When::Always => Record::Alone,
+        (false, true) => return Ok(Record::None),
+    };
+    note(&mut superblock, now);
+    let size = overlay.block_size();
+    let block = Pblk(SUPERBLOCK_OFFSET >> size.log2());
+    let at = index(lo32(SUPERBLOCK_OFFSET % u64::from(size.bytes())));
+    overlay.update(block, CAUSE, |bytes| {
+        let new = superblock.as_bytes();
+        bytes[at..at + new.len()].copy_from_slice(new);
+    })?;
+    Ok(record)
+}
 
-    /// Writes the note where it is the only change: that needs no log.
-    ///
-    /// # Errors
-    /// Of the device.
-    pub fn write_record(&self, device: &dyn BlockDevice) -> Result<()> {
-        device.write_at(SUPERBLOCK_OFFSET, &read(&self.overlay)?)?;
-        device.flush()?;
-        Ok(())
-    }
+/// Writes the note where it is the only change: that needs no log.
+///
+/// # Errors
+/// Of the device.
+pub fn write(overlay: &Overlay, device: &dyn BlockDevice) -> Result<()> {
+    device.write_at(SUPERBLOCK_OFFSET, &read(overlay)?)?;
+    device.flush()?;
+    Ok(())
 }
 
 fn read(overlay: &Overlay) -> Result<[u8; size_of::<SuperBlock>()]> {

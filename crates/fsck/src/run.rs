@@ -10,7 +10,7 @@ use crate::finding::{Finding, Place};
 use crate::options::Options;
 use crate::overlay::Overlay;
 use crate::problem::{LOSSES, Loss, Severity, SuperblockProblem};
-use crate::record::Record;
+use crate::record::{self, Record, When};
 use crate::redo::UnfinishedRepair;
 use crate::report::{Cause, Findings, Observer, Pass, Progress};
 use crate::state::State;
@@ -53,6 +53,27 @@ impl Outcome {
     /// How many findings may lose this much, kept or not.
     pub fn losing(&self, loss: Loss) -> u64 {
         self.losses[loss as usize]
+    }
+
+    /// Adds a note to the changes: that the file system was unmounted without errors, that it was
+    /// examined at `now`, in seconds since 1970, and not mounted since. Not if the changes do not
+    /// lead to a consistent file system.
+    ///
+    /// # Errors
+    /// Of the device and of the overlay.
+    pub fn record(&mut self, when: When, now: u32) -> Result<()> {
+        if self.is_clean {
+            self.record = record::record(&self.overlay, when, now)?;
+        }
+        Ok(())
+    }
+
+    /// Writes this note to the device, where it is the only change: that needs no log.
+    ///
+    /// # Errors
+    /// Of the device.
+    pub fn write_record(&self, device: &dyn BlockDevice) -> Result<()> {
+        record::write(&self.overlay, device)
     }
 }
 
