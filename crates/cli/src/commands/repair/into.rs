@@ -2,9 +2,11 @@
 
 use std::fs::{self, File, Permissions};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use tempfile::{Builder, NamedTempFile};
 use uext4_blockdev::{Access, BlockDevice, FileDevice};
 
@@ -16,9 +18,62 @@ const COPY: usize = 1 << 20;
 /// Zeroes of this length become a hole.
 const HOLE: usize = 4 << 10;
 
-/// A copy that has no name of its own yet. Dropped, it is removed.
+/// A file that gets its name when it is whole.
+enum New {
+    /// It has no name: nothing is left of it whatever happens.
+    Nameless(File),
+    /// Where the file system has no such files. Dropped, it is removed.
+    Hidden(NamedTempFile),
+}
+
+impl New {
+    fn in_directory(directory: &Path, mode: u32) -> io::Result<Self> {
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        if let Ok(file) = rustix::fs::open(directory, flags, Mode::from_raw_mode(mode)) {
+            let new = Self::Nameless(file.into());
+            // It is opened once more and named by its number, in /proc.
+            if new.path().exists() {
+                return Ok(new);
+            }
+        }
+        let mut builder = Builder::new();
+        builder.prefix(".uext4-repair-");
+        builder.permissions(Permissions::from_mode(mode));
+        builder.tempfile_in(directory).map(Self::Hidden)
+    }
+
+    fn file(&self) -> &File {
+        match self {
+            Self::Nameless(file) => file,
+            Self::Hidden(file) => file.as_file(),
+        }
+    }
+
+    fn path(&self) -> PathBuf {
+        match self {
+            Self::Nameless(file) => format!("/proc/self/fd/{}", file.as_raw_fd()).into(),
+            Self::Hidden(file) => file.path().to_owned(),
+        }
+    }
+
+    /// Gives it a name that no other file has.
+    fn name(self, to: &Path) -> io::Result<()> {
+        match self {
+            Self::Nameless(_) => {
+                let follow = AtFlags::SYMLINK_FOLLOW;
+                rustix::fs::linkat(CWD, self.path(), CWD, to, follow).map_err(io::Error::from)
+            }
+            Self::Hidden(file) => match file.persist_noclobber(to) {
+                Ok(_) => Ok(()),
+                Err(error) => Err(error.error),
+            },
+        }
+    }
+}
+
+/// A copy that has no name of its own yet. Dropped, it is gone.
 pub struct Copy {
-    file: NamedTempFile,
+    file: New,
     to: PathBuf,
 }
 
@@ -41,15 +96,12 @@ impl Copy {
             true => 0o600,
             false => metadata.permissions().mode() & 0o777,
         };
-        let mut builder = Builder::new();
-        builder.prefix(".uext4-repair-");
-        builder.permissions(Permissions::from_mode(mode | 0o600));
-        let file = builder.tempfile_in(directory(to)).map_err(failed)?;
+        let file = New::in_directory(directory(to), mode | 0o600).map_err(failed)?;
         let copy = Self {
             file,
             to: to.to_owned(),
         };
-        if rustix::fs::ioctl_ficlone(copy.file.as_file(), &source).is_err() {
+        if rustix::fs::ioctl_ficlone(copy.file.file(), &source).is_err() {
             copy.copy_data(image, &mut go_on)?;
         }
         Ok(copy)
@@ -96,11 +148,10 @@ impl Copy {
     pub fn finish(self) -> Result<(), Failure> {
         let to = self.to;
         let failed = |error: io::Error| Failure::io(to.display(), &error);
-        self.file.as_file().sync_all().map_err(failed)?;
-        let named = self.file.persist_noclobber(&to);
-        named.map_err(|error| match error.error.kind() {
+        self.file.file().sync_all().map_err(failed)?;
+        self.file.name(&to).map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => exists_already(&to),
-            _ => Failure::io(to.display(), &error.error),
+            _ => failed(error),
         })?;
         let directory = File::open(directory(&to)).map_err(failed)?;
         directory.sync_all().map_err(failed)
@@ -173,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn zeroes_become_holes_and_nobody_else_may_read() {
+    fn zeroes_become_holes_and_the_mode_is_that_of_the_image() {
         let dir = tempfile::tempdir().unwrap();
         let (image, bytes) = image(dir.path());
         fs::set_permissions(&image, Permissions::from_mode(0o600)).unwrap();
@@ -191,12 +242,17 @@ mod tests {
         let (image, _) = image(dir.path());
         let to = dir.path().join("to");
         let copy = Copy::of(&image, &to, || Ok(())).unwrap();
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
         fs::write(&to, "mine").unwrap();
         assert!(matches!(copy.finish(), Err(Failure::Message { what, .. })
             if what.contains("exists already")));
         assert_eq!(fs::read(&to).unwrap(), b"mine");
         let called_off = Copy::of(&image, &dir.path().join("no"), || Err(exists_already(&to)));
         assert!(called_off.is_err());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
+        let hidden = Builder::new().tempfile_in(dir.path()).unwrap();
+        assert!(New::Hidden(hidden).name(&to).is_err());
+        assert_eq!(fs::read(&to).unwrap(), b"mine");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
     }
 }
