@@ -1,6 +1,7 @@
 //! Standard error: lines of text, or with `--json` one JSON object a line.
 
 use std::fmt::Display;
+use std::io::Write;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::Relaxed;
@@ -42,9 +43,9 @@ pub fn code(exit: Exit) -> u8 {
 /// Prints an error, with the exit code it leads to and what to do next.
 pub fn error(exit: Exit, what: impl Display, hint: Option<&str>) {
     if !JSON.load(Relaxed) {
-        eprintln!("uext4: {what}");
+        line(format_args!("uext4: {what}"));
         if let Some(hint) = hint {
-            eprintln!("  {hint}");
+            line(format_args!("  {hint}"));
         }
         return;
     }
@@ -55,8 +56,13 @@ pub fn error(exit: Exit, what: impl Display, hint: Option<&str>) {
 pub fn warning(what: impl Display) {
     match JSON.load(Relaxed) {
         true => print(&[("warning", &what.to_string())], None, None),
-        false => eprintln!("uext4: {what}"),
+        false => line(format_args!("uext4: {what}")),
     }
+}
+
+/// Prints a line. Where standard error has no reader, the work goes on all the same.
+fn line(text: impl Display) {
+    _ = writeln!(std::io::stderr(), "{text}");
 }
 
 fn print(texts: &[(&str, &str)], exit: Option<Exit>, hint: Option<&str>) {
@@ -72,5 +78,6 @@ fn print(texts: &[(&str, &str)], exit: Option<Exit>, hint: Option<&str>) {
         json.key("hint").string(hint);
     }
     json.close_object();
-    eprintln!("{}", String::from_utf8_lossy(json.as_bytes()));
+    json.end_line();
+    _ = std::io::stderr().write_all(json.as_bytes());
 }

@@ -215,14 +215,14 @@ pub fn decide(image: &Path, how: &How, outcome: &Outcome, writes: &Writes) -> Re
         return Err(failure.hint("-y repairs without asking, --plan only shows"));
     }
     let mut stderr = std::io::stderr();
-    write!(
-        stderr,
-        "{image}: repair it, writing {}? [y/N] ",
-        counted(writes.count(), "block")
-    )?;
-    stderr.flush()?;
+    let count = counted(writes.count(), "block");
+    // Not an error of standard output: nothing may be taken for done because it is not asked.
+    let asked = write!(stderr, "{image}: repair it, writing {count}? [y/N] ");
+    let asked = asked.and_then(|()| stderr.flush());
+    asked.map_err(|error| Failure::new(Exit::CouldNot, format_args!("standard error: {error}")))?;
     let mut answer = String::new();
-    interrupt::while_asking(|| std::io::stdin().lock().read_line(&mut answer))??;
+    let read = interrupt::while_asking(|| std::io::stdin().lock().read_line(&mut answer))?;
+    read.map_err(|error| Failure::io("standard input", &error))?;
     match answer.trim().to_ascii_lowercase().as_str() {
         "y" | "yes" => Ok(()),
         _ => Err(left("nothing was written, as you answered")),

@@ -68,7 +68,7 @@ fn a_file_system_that_was_left_clean_is_examined_only_by_force() {
     ] {
         debugfs_write(Path::new(image), requests);
         assert!(links.ends(&["-n", image], 0).contains("blocks in use"));
-        // Whoever may write notes that it is done.
+        // An examination that may write notes that it is done.
         let printed = links.ends(&["-p", image], 0);
         assert!(!printed.contains("MODIFIED"), "{printed}");
         let stored = dumpe2fs(Path::new(image));

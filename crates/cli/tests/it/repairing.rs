@@ -220,7 +220,7 @@ fn an_interrupted_examination_writes_nothing() {
         "-E",
         "lazy_itable_init=0",
     ];
-    uext4_testkit::mke2fs(&image, &options, "1T");
+    uext4_testkit::mke2fs(&image, options, "1T");
     debugfs_write(&image, ["ssv free_blocks_count 77"]);
     let superblock = || {
         let mut bytes = [0; 1024];
@@ -278,7 +278,7 @@ fn what_is_mounted_is_not_copied_and_findings_are_doubted() {
         "{checked:?}"
     );
     assert_eq!(written.0, Some(8), "{written:?}");
-    // Nobody writes to a read-only mount.
+    // A read-only mount changes nothing.
     let shown = Shown::new(&image, &place, "ro");
     let checked = ended(&check);
     shown.end();

@@ -40,6 +40,26 @@ pub fn unread(arguments: &[&str]) -> Output {
 }
 
 #[test]
+fn standard_error_without_a_reader_ends_nothing() {
+    let Some((_scratch, image)) = image() else {
+        return;
+    };
+    let image = text(&image);
+    for (arguments, expected) in [
+        (&["cat", image, "/none"][..], 1),
+        (&["check", "none"], 8),
+        (&["check", "none", "--json"], 8),
+    ] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = Command::new(UEXT4);
+        let command = command.args(arguments).stdout(Stdio::null());
+        let status = command.stderr(writer).status().unwrap();
+        assert_eq!(status.code(), Some(expected), "{arguments:?}");
+    }
+}
+
+#[test]
 fn a_closed_pipe_hides_no_damage() {
     let Some((scratch, image)) = image() else {
         return;
