@@ -82,7 +82,7 @@ pub use finding::{Finding, Place};
 pub use options::{Options, SharedBlocks};
 pub use overlay::{ChangedBlock, Overlay};
 pub use problem::{Loss, Problem, Severity};
-pub use redo::{UnfinishedRepair, Writes};
+pub use redo::{FoundLog, UnfinishedRepair, Writes};
 pub use report::{Cause, Observer, Pass, Progress};
 pub use run::{Outcome, examine, findings, plan};
 pub use summary::Summary;

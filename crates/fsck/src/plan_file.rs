@@ -21,7 +21,7 @@ use uext4_ondisk::{BlockSize, Pblk};
 use crate::error::{Error, Result};
 use crate::finding::Finding;
 use crate::overlay::{ChangedBlock, Overlay};
-use crate::redo::Writes;
+use crate::redo::{LogRun, Writes};
 use crate::report::Cause;
 
 /// Equal bytes between two changes that are shown as one.
@@ -37,8 +37,8 @@ struct Head {
     superblock_sha256: String,
     findings: u64,
     writes: u64,
-    /// The first block of the redo log, if there is room for one.
-    log: Option<u64>,
+    /// The runs of blocks of the redo log, if there is room for one.
+    log: Option<Vec<LogRun>>,
 }
 
 /// The line of a finding. [`FindingLine::new`] makes it for other outputs, too.
@@ -150,7 +150,7 @@ pub fn write(
         superblock_sha256: superblock_digest(device)?,
         findings: findings.len() as u64,
         writes: writes.count(),
-        log: writes.log().map(|block| block.0),
+        log: writes.log().map(<[LogRun]>::to_vec),
     })?;
     for (number, (_, finding)) in (1..).zip(findings) {
         out.line(&FindingLine::new(number, finding))?;
@@ -273,7 +273,7 @@ pub fn read(
         take(&overlay, &write)?;
         numbers.push(write.write);
     }
-    let writes = Writes::of_plan(block_size, numbers, head.log.map(Pblk), device.len());
+    let writes = Writes::of_plan(block_size, numbers, head.log, device.len());
     let writes = writes.ok_or_else(|| refused("its numbers of blocks cannot be"))?;
     Ok(ReadPlan { overlay, writes })
 }
@@ -372,7 +372,11 @@ mod tests {
         overlay.update(Pblk(1), Cause(7), change).unwrap();
         overlay.update(Pblk(9), Cause(7), change).unwrap();
         let finding = Finding::new(GroupProblem::ALL[0], Place::whole());
-        let writes = Writes::of_plan(BlockSize::MIN, vec![1, 9], Some(Pblk(20)), 64 << 10);
+        let log = LogRun {
+            blocks: 4,
+            start: 20,
+        };
+        let writes = Writes::of_plan(BlockSize::MIN, vec![1, 9], Some(vec![log]), 64 << 10);
         let mut text = Vec::new();
         write(
             &mut text,
@@ -388,10 +392,8 @@ mod tests {
     fn a_plan_that_was_read_makes_the_same_changes() {
         let (device, text) = plan();
         let plan = read(&mut &text[..], &device, u64::MAX).unwrap();
-        assert_eq!(
-            (plan.writes.count(), plan.writes.log()),
-            (2, Some(Pblk(20)))
-        );
+        let start = plan.writes.log().map(|runs| runs[0].start);
+        assert_eq!((plan.writes.count(), start), (2, Some(20)));
         let mut content = [0; 1024];
         for block in [1, 9] {
             plan.overlay.read_block(Pblk(block), &mut content).unwrap();
