@@ -10,6 +10,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, BufWriter, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -47,7 +48,10 @@ pub fn keep(
     blocks: impl ExactSizeIterator<Item = u64>,
     path: &Path,
 ) -> Result<()> {
-    let file = OpenOptions::new().write(true).create_new(true).open(path);
+    let mut options = OpenOptions::new();
+    // What is in it may be private, whatever the umask says.
+    let options = options.write(true).create_new(true).mode(0o600);
+    let file = options.open(path);
     let file = file.map_err(|error| failed(path, "cannot be made", &error))?;
     let written = write(device, block_size, blocks, &file);
     if let Err(error) = written {

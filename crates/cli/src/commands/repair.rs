@@ -1,17 +1,19 @@
 //! `repair`: makes a damaged file system consistent, after showing how.
 
-use std::fs::{self, File};
+mod into;
+
+use std::fs::File;
 use std::io::{BufRead, BufReader, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
-use uext4_blockdev::{Access, BlockDevice, FileDevice};
+use uext4_blockdev::{Access, BlockDevice};
 use uext4_fsck::plan_file::{self, WriteLine};
 use uext4_fsck::{Loss, Observer, Outcome, SharedBlocks, UnfinishedRepair, Writes, apply};
 
+use self::into::{Copy, must_not_exist};
 use super::Output;
-use crate::device_failure::device_failure;
 use crate::examination::{ExamineArgs, Watching, counted};
 use crate::failure::{Exit, Failure};
 use crate::open;
@@ -231,68 +233,12 @@ pub fn carry_out(
         let done = apply::in_place(&**device, &outcome.overlay, writes, undo);
         return done.map(drop).map_err(|error| args.failure(&error));
     };
-    let aside = into.with_added_extension("part");
-    let copied = copy(image, &aside).and_then(|copy| {
-        let part = open::part(Arc::new(copy), &args.image.place)?;
-        let done = apply::to_copy(&*part, &outcome.overlay, writes);
-        done.map_err(|error| args.failure(&error))
-    });
-    let done = copied.and_then(|_| {
-        fs::rename(&aside, into).map_err(|error| Failure::io(into.display(), &error))
-    });
-    if done.is_err() {
-        // It is of no use; that it stays where removing fails is no new harm.
-        let _ = fs::remove_file(&aside);
-    }
-    done
-}
-
-/// A copy of the image: one that shares its blocks where the file system can, else with the same
-/// holes.
-fn copy(image: &Path, to: &Path) -> Result<FileDevice, Failure> {
-    let source = File::open(image).map_err(|error| Failure::io(image.display(), &error))?;
-    let failed = |error: std::io::Error| Failure::io(to.display(), &error);
-    let target = File::options()
-        .read(true)
-        .write(true)
-        .create_new(true)
-        .open(to);
-    let target = target.map_err(failed)?;
-    let shared = rustix::fs::ioctl_ficlone(&target, &source).is_ok();
-    drop(target);
-    let device = |e| device_failure(to, &e);
-    if shared {
-        return FileDevice::open(to, Access::ReadWrite).map_err(device);
-    }
-    let from = FileDevice::open(image, Access::ReadOnly).map_err(|e| device_failure(image, &e))?;
-    let copy = FileDevice::open(to, Access::ReadWrite).map_err(device)?;
-    copy.set_len(from.len()).map_err(device)?;
-    let mut buf = vec![0; 1 << 20];
-    let mut at = 0;
-    while let Some(data) = from.next_data(at).map_err(|e| device_failure(image, &e))? {
-        at = data.start;
-        while at < data.end {
-            let len = (data.end - at).min(buf.len() as u64) as usize;
-            from.read_at(at, &mut buf[..len])
-                .map_err(|e| device_failure(image, &e))?;
-            copy.write_at(at, &buf[..len]).map_err(device)?;
-            at += len as u64;
-        }
-    }
-    Ok(copy)
-}
-
-fn must_not_exist(path: &Path) -> Result<(), Failure> {
-    match path.symlink_metadata() {
-        Ok(_) => Err(Failure::new(
-            Exit::CouldNot,
-            format_args!(
-                "{}: exists already; give the name of a new file",
-                path.display()
-            ),
-        )),
-        Err(_) => Ok(()),
-    }
+    let copy = Copy::of(image, into, || Ok(()))?;
+    let part = open::part(Arc::new(copy.device()?), &args.image.place)?;
+    let done = apply::to_copy(&*part, &outcome.overlay, writes);
+    done.map_err(|error| args.failure(&error))?;
+    drop(part);
+    copy.finish()
 }
 
 fn apply_plan(

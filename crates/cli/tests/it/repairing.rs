@@ -1,6 +1,7 @@
 //! `repair` and `undo`: plans, ways to write, and what is refused.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use uext4_testkit::complaints;
@@ -8,6 +9,7 @@ use uext4_testkit::complaints;
 use crate::changing::{done, judge};
 use crate::checking::{SAFE, UNSAFE, damaged, ended};
 use crate::host::{assert_clean, debugfs_write, text, uext4, uext4_ok};
+use crate::statuses::unread;
 
 /// Runs `repair` on the image with these options.
 fn repair(image: &Path, options: &[&str]) -> (Option<i32>, String) {
@@ -112,6 +114,8 @@ fn undo_puts_back_every_byte() {
     let (code, printed) = repair(&image, &["-y", "--undo", text(&saved)]);
     assert_eq!(code, Some(1), "{printed}");
     judge(&image);
+    let mode = fs::metadata(&saved).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
     // A file that is there already is never overwritten.
     let (code, printed) = repair(&image, &["-y", "--undo", text(&saved)]);
     assert_eq!(code, Some(8), "{printed}");
@@ -145,6 +149,54 @@ fn a_copy_is_repaired_and_the_image_stays() {
     assert!(fs::read(&again).unwrap() == fs::read(&into).unwrap());
     let left: Vec<_> = fs::read_dir(scratch.path()).unwrap().collect();
     assert_eq!(left.len(), 4, "{left:?}");
+}
+
+#[test]
+fn no_name_that_is_in_use_is_lost_to_a_copy() {
+    let Some((scratch, image)) = damaged(UNSAFE) else {
+        return;
+    };
+    // Names that a command might think are its own.
+    let source = scratch.path().join("new.part");
+    fs::rename(&image, &source).unwrap();
+    let before = fs::read(&source).unwrap();
+    let (code, printed) = repair(
+        &source,
+        &["-y", "--into", text(&image.with_file_name("new"))],
+    );
+    assert_eq!(code, Some(1), "{printed}");
+    assert!(fs::read(&source).unwrap() == before);
+    assert_clean(&scratch.path().join("new"));
+    // Where the copy cannot be made, nothing of it stays.
+    let none = scratch.path().join("none/new");
+    let (code, printed) = repair(&source, &["-y", "--into", text(&none)]);
+    assert_eq!(code, Some(8), "{printed}");
+    assert!(printed.contains("No such file"), "{printed}");
+    assert!(fs::read(&source).unwrap() == before);
+    assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 3);
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_no_repair() {
+    for words in [&["repair", "-y"][..], &["fsck", "-fy"]] {
+        let Some((scratch, image)) = damaged(UNSAFE) else {
+            return;
+        };
+        let saved = scratch.path().join("saved");
+        let option = if words[0] == "fsck" { "-z" } else { "--undo" };
+        let arguments = [words, &[option, text(&saved), text(&image)]].concat();
+        let output = unread(&arguments);
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {output:?}");
+        judge(&image);
+        assert_eq!(
+            unread(&["undo", text(&saved), text(&image)]).status.code(),
+            Some(0)
+        );
+        assert_eq!(
+            unread(&["repair", "--plan", text(&image)]).status.code(),
+            Some(4)
+        );
+    }
 }
 
 #[test]
