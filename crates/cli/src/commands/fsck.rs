@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use uext4_blockdev::Access;
-use uext4_fsck::{Outcome, UnfinishedRepair, Writes};
+use uext4_fsck::{FoundLog, Outcome, Writes};
 use uext4_ondisk::features::Incompat;
 use uext4_ondisk::superblock::{STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, SuperBlock};
 
@@ -228,8 +228,8 @@ fn examine(args: &FsckArgs, out: &mut Output) -> Result<Exit, Failure> {
         false => Access::ReadWrite,
     };
     let device = open::to_examine(&examine.image, access)?;
-    let finished = !args.no && repair::finish_repair(&examine, &device)?;
     let how = args.how();
+    let finished = !args.no && repair::finish_repair(&examine, &how, &device)?;
     let reporting = Reporting::new(args.progress, args.device())?;
     let outcome = repair::make_plan(&examine, &how, &device, &reporting)?;
     reporting.end();
@@ -290,8 +290,8 @@ fn left_clean(args: &FsckArgs, examine: &ExamineArgs) -> Result<Option<String>, 
     let Ok(superblock) = SuperBlock::parse(&bytes) else {
         return Ok(None);
     };
-    let unfinished = UnfinishedRepair::find(&*device).map_err(|error| examine.failure(&error))?;
-    if unfinished.is_some() || is_due(&superblock) {
+    let log = FoundLog::find(&*device).map_err(|error| examine.failure(&error))?;
+    if log.is_some() || is_due(&superblock) {
         return Ok(None);
     }
     let inodes = superblock.s_inodes_count.get();
