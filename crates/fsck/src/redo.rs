@@ -136,6 +136,19 @@ impl Writes {
         all
     }
 
+    /// What becomes of the blocks that are overwritten by writing `plan`.
+    ///
+    /// # Errors
+    /// Of the device and of the overlay.
+    pub fn becoming<'a>(&'a self, plan: &'a Overlay) -> Result<Becoming<'a>> {
+        let log = self.log.as_ref();
+        let log = log.map(|places| Log::new(plan, &self.numbers, places));
+        Ok(Becoming {
+            plan,
+            log: log.transpose()?,
+        })
+    }
+
     /// Writes all changes of `plan` to `device`, the one below it, as the head of this file says.
     ///
     /// # Errors
@@ -167,19 +180,53 @@ impl Writes {
         UnfinishedRepair::new(pointer, self.block_size, blocks, places).finish(device)
     }
 
-    /// Writes all changes of `plan` in the order of their blocks, without a log: for a device that
-    /// is of no use if this is cut off, or whose old contents are in an undo file.
+    /// Writes all changes of `plan` without a log: for a device that is of no use if this is cut
+    /// off, or whose old contents are in an undo file. The superblock is first marked as one with
+    /// errors, and written as it will be when all others are durable.
     ///
     /// # Errors
     /// Of the device.
     pub fn write_without_log(&self, device: &dyn BlockDevice, plan: &Overlay) -> Result<()> {
+        if self.numbers.is_empty() {
+            return Ok(());
+        }
+        let superblock = primary::block(self.block_size).0;
         let mut content = vec![0; self.block_size.len()];
-        for &number in &self.numbers {
+        let mut write = |number: u64| {
             plan.read_block(Pblk(number), &mut content)?;
             device.write_at(number << self.block_size.log2(), &content)?;
-        }
+            Ok::<_, Error>(())
+        };
+        primary::mark_errors(device)?;
+        let others = self.numbers.iter().filter(|&&number| number != superblock);
+        others.copied().try_for_each(&mut write)?;
         device.flush()?;
-        Ok(())
+        write(superblock)?;
+        Ok(device.flush()?)
+    }
+}
+
+/// What becomes of blocks, those of the log too.
+#[derive(Debug)]
+pub struct Becoming<'a> {
+    plan: &'a Overlay,
+    log: Option<Log<'a>>,
+}
+
+impl Becoming<'_> {
+    /// Reads what a block becomes.
+    ///
+    /// # Errors
+    /// Of the device and of the overlay.
+    pub fn read(&self, block: u64, content: &mut [u8]) -> Result<()> {
+        let in_log = self
+            .log
+            .as_ref()
+            .and_then(|log| Some((log, log.number(block)?)));
+        match in_log {
+            Some((log, number)) => log.content(number, content),
+            None => self.plan.read_block(Pblk(block), content),
+        }
     }
 }
 

@@ -64,6 +64,11 @@ impl<'a> Log<'a> {
         (0..self.places.blocks()).map_while(|number| self.places.block(number))
     }
 
+    /// The number in the log of a block of the device, if it is one of its blocks.
+    pub fn number(&self, block: u64) -> Option<u64> {
+        self.places.number(block)
+    }
+
     /// What is in the block with this number in the log.
     ///
     /// # Errors

@@ -83,6 +83,15 @@ impl Places {
         (at < run.blocks).then(|| run.start + at)
     }
 
+    /// The number in the log of a block of the device.
+    pub fn number(&self, block: u64) -> Option<u64> {
+        let mut runs = self.runs.iter().zip(&self.firsts);
+        runs.find_map(|(run, first)| {
+            let at = block.checked_sub(run.start)?;
+            (at < run.blocks).then(|| first + at)
+        })
+    }
+
     /// Whether one of these blocks, which ascend, is among them.
     pub fn contain_any(&self, blocks: &[u64]) -> bool {
         self.runs.iter().any(|run| {
@@ -168,6 +177,9 @@ mod tests {
         let blocks: Vec<_> = (0..7).map_while(|number| places.block(number)).collect();
         assert_eq!(blocks, [70, 71, 5, 9, 10, 11]);
         assert_eq!(places.blocks(), 6);
+        let numbers = blocks.iter().map(|&block| places.number(block));
+        assert!(numbers.eq((0..6).map(Some)));
+        assert_eq!(places.number(6), None);
         assert!(places.contain_any(&[1, 10]));
         assert!(!places.contain_any(&[4, 6, 8, 12, 69, 72]));
         for wrong in [

@@ -4,8 +4,12 @@
 //! The pointer and the checksum lie in the second of its two sectors. A sector is written whole or
 //! not at all, so that setting and clearing the pointer by one write of it cannot be torn.
 
+use std::mem::offset_of;
+use std::ops::Range;
+
 use uext4_blockdev::BlockDevice;
 use uext4_ondisk::num::len64;
+use uext4_ondisk::repair_log::POINTER_OFFSET;
 use uext4_ondisk::superblock::{STATE_ERROR, SUPERBLOCK_OFFSET, SuperBlock};
 use uext4_ondisk::{BlockSize, Pblk};
 use zerocopy::FromBytes;
@@ -29,6 +33,17 @@ pub fn of_block(content: &mut [u8]) -> Option<&mut [u8]> {
         _ => LEN,
     };
     content.get_mut(at..at + LEN)
+}
+
+/// The bytes of the sector at byte `offset` of a device that change while a repair is written or
+/// undone, if it is one of the superblock's: the state, the pointer and the checksum.
+pub fn unsteady(offset: u64) -> Option<Range<usize>> {
+    let state = offset_of!(SuperBlock, s_state);
+    match offset.checked_sub(SUPERBLOCK_OFFSET)? {
+        0 => Some(state..state + 2),
+        at if at == len64(SECTOR_LEN) => Some(POINTER_OFFSET - SECTOR_LEN..SECTOR_LEN),
+        _ => None,
+    }
 }
 
 /// Reads it; `None` on a device that ends before it does.

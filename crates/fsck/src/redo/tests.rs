@@ -136,7 +136,8 @@ fn without_room_for_a_log_nothing_is_written() {
     ));
     assert_eq!(device.stats().changes(), 0);
     writes.write_without_log(&device, &plan).unwrap();
-    assert_eq!(device.stats().changes(), writes.count());
+    // The mark of the superblock, too.
+    assert_eq!(device.stats().changes(), writes.count() + 1);
 }
 
 /// The findings of a repair of `image`, and what it makes of it.
@@ -242,4 +243,27 @@ fn a_log_fits_into_many_short_runs() {
         assert_eq!(content, [block as u8; 1024]);
     }
     assert!(FoundLog::find(&image).unwrap().is_none());
+}
+
+#[test]
+fn without_a_log_the_superblock_says_errors_until_all_is_written() {
+    let (start, used) = image(false);
+    used.add(0..u64::MAX, |_| ());
+    let old = start.to_bytes();
+    for cut in 0..6 {
+        let device = SimDevice::new(&start, SimOptions::default());
+        let plan = plan(&device, &start, BlockSize::MIN);
+        let writes = Writes::new(&plan, &used).unwrap();
+        device.cut_at_write(cut);
+        assert!(writes.write_without_log(&device, &plan).is_err());
+        let after = device.power_cut(cut).to_bytes();
+        let written = |block: usize| after[block * 1024..][..1024] == [block as u8; 1024];
+        let any = [40, 41, 97, 1000]
+            .into_iter()
+            .any(|block| after[block * 1024..][..1024] != old[block * 1024..][..1024]);
+        let all = [40, 41, 97].into_iter().all(written);
+        let errors = after[1024 + 0x3A] & 2 != 0;
+        assert!(errors || !any || all, "cut at {cut}");
+        assert!(errors || cut < 2 || cut == 5, "cut at {cut}");
+    }
 }
