@@ -84,7 +84,7 @@ pub use options::{Options, SharedBlocks};
 pub use overlay::{ChangedBlock, Overlay};
 pub use problem::{Loss, Problem, Severity};
 pub use record::{Record, When};
-pub use redo::{UnfinishedRepair, Writes};
+pub use redo::{FoundLog, UnfinishedRepair, Writes};
 pub use report::{Cause, Observer, Pass, Progress};
 pub use run::{Outcome, examine, findings, plan};
 pub use summary::Summary;

@@ -11,7 +11,7 @@ use crate::options::Options;
 use crate::overlay::Overlay;
 use crate::problem::{LOSSES, Loss, Severity, SuperblockProblem};
 use crate::record::Record;
-use crate::redo::UnfinishedRepair;
+use crate::redo::{FoundLog, clear_pointer};
 use crate::report::{Cause, Findings, Observer, Pass, Progress};
 use crate::state::State;
 use crate::summary::Summary;
@@ -100,16 +100,14 @@ fn rounds(
     rounds_max: u32,
 ) -> Result<Outcome> {
     let findings = Findings::new(observer, options.findings_max);
-    let unfinished = UnfinishedRepair::find(&**device)?;
-    let block_size = match &unfinished {
-        Some(repair) => repair.block_size(),
-        None => superblock::block_size(device, options)?,
+    let log = FoundLog::find(&**device)?;
+    let block_size = match &log {
+        Some(FoundLog::Unfinished(repair)) => repair.block_size(),
+        _ => superblock::block_size(device, options)?,
     };
     let overlay = Overlay::new(Arc::clone(device), block_size, options.memory / 4);
-    if let Some(repair) = unfinished {
-        let finding = Finding::new(SuperblockProblem::UnfinishedRepair, Place::whole());
-        let cause = findings.report(finding.found(repair.blocks()));
-        repair.into_overlay(&overlay, cause)?;
+    if let Some(log) = log {
+        settle(log, &overlay, &findings)?;
     }
     let first = round(overlay, options, &findings);
     // What was found before an error is shown too.
@@ -145,6 +143,27 @@ fn rounds(
         is_clean,
         record: Record::None,
     })
+}
+
+/// Reads through the log of a repair that was cut off, or drops one that cannot be used.
+fn settle(log: FoundLog, overlay: &Overlay, findings: &Findings<'_>) -> Result<()> {
+    let report = |problem, found: Option<u64>| {
+        let mut finding = Finding::new(problem, Place::whole());
+        finding.found = found;
+        findings.report(finding)
+    };
+    match log {
+        FoundLog::Unfinished(repair) => {
+            let cause = report(SuperblockProblem::UnfinishedRepair, Some(repair.blocks()));
+            repair.into_overlay(overlay, cause)
+        }
+        FoundLog::OutOfDate => {
+            clear_pointer(overlay, report(SuperblockProblem::RepairLogOutOfDate, None))
+        }
+        FoundLog::Damaged => {
+            clear_pointer(overlay, report(SuperblockProblem::RepairLogDamaged, None))
+        }
+    }
 }
 
 /// All passes, once.

@@ -6,6 +6,12 @@ super::problems! {
     UnfinishedRepair = "unfinished-repair", Safe, Nothing, [],
         "a repair was cut off, {found} blocks of its log may not be in their places",
         "write them to their places";
+    RepairLogOutOfDate = "repair-log-out-of-date", Safe, Nothing, [],
+        "the superblock names the log of a repair that was cut off, but the file system was in \
+         use since", "forget the log";
+    RepairLogDamaged = "repair-log-damaged", Damage, Nothing, [],
+        "a repair was cut off, and its log is damaged: some of its blocks may be written",
+        "forget the log, and mend what is there";
     Unusable = "superblock-unusable", Damage, Nothing, ["PR_0_SB_CORRUPT"],
         "the primary superblock cannot be used; the backup in block {right} can",
         "restore it from the backup";
