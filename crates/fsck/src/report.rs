@@ -106,6 +106,7 @@ pub struct Findings<'a> {
     /// Inodes that were deleted or cut in this round, because they waited for it.
     orphans: AtomicU64,
     not_safe: AtomicBool,
+    fast_commits: AtomicBool,
     open: Mutex<Vec<(Cause, Finding)>>,
     kept: Mutex<Vec<(Cause, Finding)>>,
 }
@@ -121,6 +122,7 @@ impl<'a> Findings<'a> {
             notes: AtomicU64::new(0),
             orphans: AtomicU64::new(0),
             not_safe: AtomicBool::new(false),
+            fast_commits: AtomicBool::new(false),
             open: Mutex::default(),
             kept: Mutex::default(),
         }
@@ -130,6 +132,9 @@ impl<'a> Findings<'a> {
     pub fn report(&self, finding: Finding) -> Cause {
         if finding.problem == JournalProblem::Orphan.into() {
             self.orphans.fetch_add(1, Ordering::Relaxed);
+        }
+        if finding.problem == JournalProblem::FastCommits.into() {
+            self.fast_commits.store(true, Ordering::Relaxed);
         }
         let follows = self.orphans() > 0 && follows_from_orphans(finding.problem);
         match finding.problem.info().severity {
@@ -190,6 +195,11 @@ impl<'a> Findings<'a> {
     /// How many were reported that are more than a note, kept or not.
     pub fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
+    }
+
+    /// Whether the journal holds fast commits, which a repair would lose.
+    pub fn has_fast_commits(&self) -> bool {
+        self.fast_commits.load(Ordering::Relaxed)
     }
 
     /// Whether a human should read the plan.
