@@ -52,6 +52,7 @@ mod journal;
 mod links;
 mod lost_found;
 mod mapping;
+mod memory;
 mod mmp;
 mod options;
 mod orphans;

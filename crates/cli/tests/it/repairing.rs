@@ -220,7 +220,7 @@ fn an_interrupted_examination_writes_nothing() {
         "-E",
         "lazy_itable_init=0",
     ];
-    uext4_testkit::mke2fs(&image, &options, "1T");
+    uext4_testkit::mke2fs(&image, options, "1T");
     debugfs_write(&image, ["ssv free_blocks_count 77"]);
     let superblock = || {
         let mut bytes = [0; 1024];
