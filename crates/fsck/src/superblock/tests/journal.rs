@@ -161,7 +161,8 @@ fn with_fast_commit() -> Arc<MemoryDevice> {
     let sum = crc32c(0, &area);
     area.extend(sum.to_le_bytes());
     let maxlen = &device.to_bytes()[log + 0x10..][..4];
-    let maxlen = u32::from_be_bytes(maxlen.try_into().unwrap()) as usize;
+    let maxlen = zerocopy::big_endian::U32::from_bytes(maxlen.try_into().unwrap());
+    let maxlen = maxlen.get() as usize;
     // The block right behind the ring stays empty.
     patched(&device, blocks[maxlen - 63] * 1024, &area)
 }
