@@ -111,6 +111,7 @@ pub struct Findings<'a> {
     /// How many may lose each kind of [`crate::Loss`].
     losses: [AtomicU64; LOSSES],
     not_safe: AtomicBool,
+    fast_commits: AtomicBool,
     open: Mutex<Vec<(Cause, Finding)>>,
     kept: Mutex<Vec<(Cause, Finding)>>,
 }
@@ -127,6 +128,7 @@ impl<'a> Findings<'a> {
             orphans: AtomicU64::new(0),
             losses: Default::default(),
             not_safe: AtomicBool::new(false),
+            fast_commits: AtomicBool::new(false),
             open: Mutex::default(),
             kept: Mutex::default(),
         }
@@ -136,6 +138,9 @@ impl<'a> Findings<'a> {
     pub fn report(&self, finding: Finding) -> Cause {
         if finding.problem == JournalProblem::Orphan.into() {
             self.orphans.fetch_add(1, Ordering::Relaxed);
+        }
+        if finding.problem == JournalProblem::FastCommits.into() {
+            self.fast_commits.store(true, Ordering::Relaxed);
         }
         let follows = self.orphans() > 0 && follows_from_orphans(finding.problem);
         match finding.problem.info().severity {
@@ -205,6 +210,11 @@ impl<'a> Findings<'a> {
         self.losses
             .each_ref()
             .map(|count| count.load(Ordering::Relaxed))
+    }
+
+    /// Whether the journal holds fast commits, which a repair would lose.
+    pub fn has_fast_commits(&self) -> bool {
+        self.fast_commits.load(Ordering::Relaxed)
     }
 
     /// Whether a human should read the plan.

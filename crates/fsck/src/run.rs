@@ -5,19 +5,20 @@ use std::sync::Arc;
 use uext4_blockdev::BlockDevice;
 
 use crate::clusters::ClusterSet;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::finding::{Finding, Place};
 use crate::options::Options;
 use crate::overlay::Overlay;
 use crate::problem::{LOSSES, Loss, Severity, SuperblockProblem};
 use crate::record::{self, Record, When};
-use crate::redo::UnfinishedRepair;
+use crate::redo::{FoundLog, clear_pointer};
 use crate::report::{Cause, Findings, Observer, Pass, Progress};
 use crate::state::State;
 use crate::summary::Summary;
 use crate::superblock;
 use crate::{
-    bitmaps, connect, directories, inodes, journal, links, quota, resize_inode, shared, xattr,
+    bitmaps, connect, directories, inodes, journal, links, memory, quota, resize_inode, shared,
+    xattr,
 };
 
 /// Most rounds of a repair. Two are usual: one that mends and one that finds nothing more.
@@ -90,10 +91,11 @@ pub fn examine(
 }
 
 /// Examines the file system on `device`, and then what the remedies make of it, until nothing
-/// more is found. The device is not changed.
+/// more is found. The device is not changed. A file system that is right but for fast commits that
+/// wait in its journal is left to the next mount, which replays them: nothing changes.
 ///
 /// # Errors
-/// As [`examine`].
+/// As [`examine`]; [`Error::FastCommits`] if it is not right and has them.
 pub fn plan(
     device: &Arc<dyn BlockDevice>,
     options: &Options,
@@ -121,16 +123,14 @@ fn rounds(
     rounds_max: u32,
 ) -> Result<Outcome> {
     let findings = Findings::new(observer, options.findings_max);
-    let unfinished = UnfinishedRepair::find(&**device)?;
-    let block_size = match &unfinished {
-        Some(repair) => repair.block_size(),
-        None => superblock::block_size(device, options)?,
+    let log = FoundLog::find(&**device)?;
+    let block_size = match &log {
+        Some(FoundLog::Unfinished(repair)) => repair.block_size(),
+        _ => superblock::block_size(device, options)?,
     };
     let overlay = Overlay::new(Arc::clone(device), block_size, options.memory / 4);
-    if let Some(repair) = unfinished {
-        let finding = Finding::new(SuperblockProblem::UnfinishedRepair, Place::whole());
-        let cause = findings.report(finding.found(repair.blocks()));
-        repair.into_overlay(&overlay, cause)?;
+    if let Some(log) = log {
+        settle(log, &overlay, &findings)?;
     }
     let first = round(overlay, options, &findings);
     // What was found before an error is shown too.
@@ -138,6 +138,12 @@ fn rounds(
     let (summary, mut overlay, mut used) = first?;
     used.add_removed_and(None);
     let was_clean = findings.count() == 0;
+    if rounds_max > 1 && findings.has_fast_commits() {
+        if !was_clean {
+            return Err(Error::FastCommits);
+        }
+        overlay = Overlay::new(Arc::clone(device), block_size, options.memory / 4);
+    }
     let orphans = findings.orphans();
     let mut is_clean = was_clean;
     for _ in 1..rounds_max {
@@ -168,6 +174,27 @@ fn rounds(
     })
 }
 
+/// Reads through the log of a repair that was cut off, or drops one that cannot be used.
+fn settle(log: FoundLog, overlay: &Overlay, findings: &Findings<'_>) -> Result<()> {
+    let report = |problem, found: Option<u64>| {
+        let mut finding = Finding::new(problem, Place::whole());
+        finding.found = found;
+        findings.report(finding)
+    };
+    match log {
+        FoundLog::Unfinished(repair) => {
+            let cause = report(SuperblockProblem::UnfinishedRepair, Some(repair.blocks()));
+            repair.into_overlay(overlay, cause)
+        }
+        FoundLog::OutOfDate => {
+            clear_pointer(overlay, report(SuperblockProblem::RepairLogOutOfDate, None))
+        }
+        FoundLog::Damaged => {
+            clear_pointer(overlay, report(SuperblockProblem::RepairLogDamaged, None))
+        }
+    }
+}
+
 /// All passes, once.
 fn round(
     overlay: Overlay,
@@ -182,7 +209,10 @@ fn round(
     let volume = superblock::open(overlay, options, findings)?;
     findings.finish_pass();
     let mut state = State::new(options, findings, volume);
-    let mut summary = Summary::default();
+    let mut summary = Summary {
+        memory: memory::needed(state.geometry()),
+        ..Summary::default()
+    };
     inodes::run(&mut state)?;
     findings.finish_pass();
     shared::run(&mut state)?;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use uext4_blockdev::Access;
-use uext4_fsck::{Outcome, Record, UnfinishedRepair, When, Writes};
+use uext4_fsck::{FoundLog, Outcome, Record, When, Writes};
 use uext4_ondisk::features::Incompat;
 use uext4_ondisk::superblock::{STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, SuperBlock};
 
@@ -238,8 +238,8 @@ fn examine(args: &FsckArgs, out: &mut Output) -> Result<Exit, Failure> {
     let device = open::to_examine(&examine.image, access)?;
     open::warn_if_mounted(args.device());
     let _deferred = interrupt::defer();
-    let finished = !args.no && repair::finish_repair(&examine, &device)?;
     let how = args.how();
+    let finished = !args.no && repair::finish_repair(&examine, &how, &device)?;
     let reporting = Reporting::new(args.progress, args.device())?;
     let mut outcome = repair::make_plan(&examine, &how, &device, &reporting)?;
     reporting.end();
@@ -343,8 +343,8 @@ fn left_clean(
     let Ok(superblock) = SuperBlock::parse(&bytes) else {
         return Ok(None);
     };
-    let unfinished = UnfinishedRepair::find(&*device).map_err(|error| examine.failure(&error))?;
-    if unfinished.is_some() || is_due(&superblock, journal) {
+    let log = FoundLog::find(&*device).map_err(|error| examine.failure(&error))?;
+    if log.is_some() || is_due(&superblock, journal) {
         return Ok(None);
     }
     let inodes = superblock.s_inodes_count.get();

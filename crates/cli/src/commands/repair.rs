@@ -18,6 +18,7 @@ use self::into::{Copy, must_not_exist};
 use super::Output;
 use crate::examination::{self, ExamineArgs, Watching, counted};
 use crate::failure::{Exit, Failure};
+use crate::messages;
 use crate::show::escaped;
 use crate::{interrupt, open};
 
@@ -33,7 +34,8 @@ use crate::{interrupt, open};
   uext4 repair --plan disk.img                 # what would be written, and why
   uext4 repair --undo disk.undo disk.img       # ask, keep what is overwritten, repair
   uext4 repair -y --into fixed.img disk.img    # leave the image as it is
-  uext4 repair --plan --json disk.img > plan && uext4 repair --apply plan disk.img")]
+  uext4 repair --plan --json disk.img > plan   # to be read, and written later:
+  uext4 repair --apply plan disk.img")]
 pub struct RepairArgs {
     #[command(flatten)]
     pub examine: ExamineArgs,
@@ -106,7 +108,7 @@ pub fn run(args: &RepairArgs, out: &mut Output) -> Result<Exit, Failure> {
     }
     let mut finished = false;
     if access == Access::ReadWrite {
-        finished = finish_repair(&args.examine, &device)?;
+        finished = finish_repair(&args.examine, &args.how, &device)?;
     }
     let mut outcome = make_plan(&args.examine, &args.how, &device, &Watching::progress())?;
     let recorded = outcome.record(When::WithRepairs, examination::now());
@@ -149,12 +151,34 @@ pub fn unchanged(outcome: &Outcome, finished: bool) -> Exit {
     }
 }
 
-/// Completes a repair that was cut off.
-pub fn finish_repair(args: &ExamineArgs, device: &Arc<dyn BlockDevice>) -> Result<bool, Failure> {
+/// Completes a repair that was cut off: its plan was decided on before.
+///
+/// # Errors
+/// Exit 8 if an undo file is asked for: this would overwrite what the file is to keep.
+pub fn finish_repair(
+    args: &ExamineArgs,
+    how: &How,
+    device: &Arc<dyn BlockDevice>,
+) -> Result<bool, Failure> {
     let found = UnfinishedRepair::find(&**device).map_err(|error| args.failure(&error))?;
     let Some(repair) = found else {
         return Ok(false);
     };
+    let image = args.image.place.image.display();
+    if how.undo.is_some() {
+        let failure = Failure::new(
+            Exit::CouldNot,
+            format_args!("{image}: a repair was cut off, and must be finished before another"),
+        );
+        return Err(failure.hint(
+            "`uext4 repair -y IMAGE` without an undo file finishes it; `uext4 undo` takes it back \
+             if it was made with one",
+        ));
+    }
+    let blocks = counted(repair.blocks(), "block");
+    messages::warning(format_args!(
+        "{image}: a repair was cut off: it is finished first, writing {blocks}"
+    ));
     repair
         .finish(&**device)
         .map_err(|error| args.failure(&error))?;
@@ -286,7 +310,11 @@ fn print(
 ) -> Result<(), Failure> {
     let failed = |error| args.examine.failure(&error);
     if args.json {
-        return plan_file::write(out, &outcome.overlay, writes, &outcome.findings).map_err(failed);
+        let planned = plan_file::Planned {
+            findings: &outcome.findings,
+            consistent: outcome.is_clean,
+        };
+        return plan_file::write(out, &outcome.overlay, writes, &planned).map_err(failed);
     }
     for (number, (_, finding)) in (1..).zip(&outcome.findings) {
         let info = finding.problem.info();

@@ -166,7 +166,7 @@ fn examine(args: &SalvageArgs, device: &Arc<dyn BlockDevice>) -> Result<Readable
             used: Some(outcome.used),
             device: Arc::new(outcome.overlay),
         }),
-        Err(error @ Error::NoSpace { .. }) => {
+        Err(error @ (Error::NoSpace { .. } | Error::FastCommits)) => {
             messages::warning(format_args!("{image}: {error}; it is read as it is"));
             Ok(Readable {
                 problems: Problems::default(),

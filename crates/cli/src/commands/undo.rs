@@ -17,8 +17,9 @@ use crate::{interrupt, open};
 /// The file was made by `uext4 repair --undo FILE`. It is verified as a whole before the first
 /// byte of the image is written, and can be used again if that is cut off.
 #[derive(Args, Debug)]
-#[command(after_help = "Example:
-  uext4 repair -y --undo disk.undo disk.img && uext4 undo disk.undo disk.img")]
+#[command(after_help = "Examples:
+  uext4 repair -y --undo disk.undo disk.img
+  uext4 undo disk.undo disk.img            # what this repair changed is as it was")]
 pub struct UndoArgs {
     /// What `uext4 repair --undo` wrote
     #[arg(value_name = "FILE")]
