@@ -88,7 +88,7 @@ pub fn run(args: &SalvageArgs, out: &mut Output) -> Result<Exit, Failure> {
         ),
         false => (
             to_directory(&fs, &top, &args.output)?,
-            args.output.join("salvage.jsonl"),
+            unused(&args.output, "salvage.jsonl"),
         ),
     };
     let mut lines = Vec::new();
@@ -191,6 +191,17 @@ fn to_tar(fs: &Image, top: Inode, path: &Path) -> Result<Exit, Failure> {
     let exit = tar::write_tree(fs, top, b".", &mut archive)?;
     archive.flush()?;
     Ok(exit)
+}
+
+/// A path in the directory that nothing copied has: `name`, or else a number before it.
+fn unused(directory: &Path, name: &str) -> PathBuf {
+    let mut path = directory.join(name);
+    let mut number = 0_u64;
+    while path.symlink_metadata().is_ok() {
+        number += 1;
+        path = directory.join(format!("{number}-{name}"));
+    }
+    path
 }
 
 fn new_file(path: &Path) -> Result<File, Failure> {

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::changing::done;
 use crate::checking::{damaged, ended};
-use crate::host::{UEXT4, run, text};
+use crate::host::{UEXT4, debugfs_write, run, text};
 
 /// The lines of a record, by path.
 fn record(path: &Path) -> Vec<Value> {
@@ -90,6 +90,30 @@ fn deleted_files_whose_blocks_are_free_are_copied_on_request() {
     let archive = scratch.path().join("out.tar");
     let (code, printed) = ended(&["salvage", "--deleted", text(&image), "-o", text(&archive)]);
     assert_eq!(code, Some(2), "{printed}");
+}
+
+#[test]
+fn files_with_the_names_of_the_record_keep_them() {
+    let Some((scratch, image)) = damaged(&["rm dir/other-3"]) else {
+        return;
+    };
+    let source = scratch.path().join("source");
+    for name in ["/salvage.jsonl", "/deleted"] {
+        done(&image, &["put", text(&source), name]);
+    }
+    debugfs_write(&image, ["rm dir/other-4"]);
+    let out = scratch.path().join("out");
+    let (code, printed) = ended(&["salvage", "--deleted", text(&image), "-o", text(&out)]);
+    assert_eq!(code, Some(0), "{printed}");
+    assert_eq!(fs::read(out.join("salvage.jsonl")).unwrap(), b"contents\n");
+    assert_eq!(fs::read(out.join("deleted")).unwrap(), b"contents\n");
+    let lines = record(&out.join("1-salvage.jsonl"));
+    of(&lines, "salvage.jsonl");
+    of(&lines, "1-deleted/#17");
+    assert_eq!(
+        fs::read(out.join("1-deleted/#17")).unwrap(),
+        vec![5; 50_000]
+    );
 }
 
 #[test]

@@ -7,14 +7,16 @@
 
 use std::cmp::Reverse;
 use std::fs::{self, File};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use uext4::{Image, Inode};
 use uext4_fsck::ClusterSet;
 use uext4_ondisk::inode::FileType;
 use uext4_ondisk::{Ino, Pblk};
 
+use super::unused;
 use crate::extents::{Run, Runs};
 use crate::failure::Failure;
 use crate::json::Json;
@@ -25,14 +27,14 @@ const DIRECTORY: &str = "deleted";
 /// Bytes that are copied at a time.
 const COPY: usize = 1 << 20;
 
-/// Copies them to `to/deleted/#INODE`, the ones deleted last first, and returns a line of the
+/// Copies them to `to/deleted/#INODE` (another directory where the image has a file `deleted`), the ones deleted last first, and returns a line of the
 /// record for each. A block goes to one file only, so that all of them together are no larger than
 /// the free space.
 ///
 /// # Errors
 /// Of the directory that is written. What cannot be read is left out.
 pub fn copy(fs: &Image, used: &ClusterSet, to: &Path) -> Result<Vec<Vec<u8>>, Failure> {
-    let to = to.join(DIRECTORY);
+    let to = unused(to, DIRECTORY);
     let failed = |error| Failure::io(to.display(), &error);
     fs::create_dir(&to).map_err(failed)?;
     let mut lines = Vec::new();
@@ -55,7 +57,7 @@ pub fn copy(fs: &Image, used: &ClusterSet, to: &Path) -> Result<Vec<Vec<u8>>, Fa
             continue;
         }
         if copy_data(fs, &inode, &runs, &file).map_err(failed)? {
-            lines.push(line(&inode));
+            lines.push(line(&inode, &path));
         } else {
             fs::remove_file(&path).map_err(failed)?;
         }
@@ -115,11 +117,12 @@ fn copy_data(fs: &Image, inode: &Inode, runs: &[Run], to: &File) -> std::io::Res
     Ok(true)
 }
 
-fn line(inode: &Inode) -> Vec<u8> {
+fn line(inode: &Inode, path: &Path) -> Vec<u8> {
+    let names: Vec<_> = path.iter().rev().take(2).collect();
+    let path: PathBuf = names.into_iter().rev().collect();
     let mut json = Json::new();
     json.open_object();
-    json.key("path")
-        .string(&format!("{DIRECTORY}/#{}", inode.ino));
+    json.key("path").text(path.as_os_str().as_bytes());
     json.key("inode").number(inode.ino.0);
     json.key("size").number(inode.size);
     json.key("name_from").string("none: the file was deleted");
