@@ -27,9 +27,9 @@ const DIRECTORY: &str = "deleted";
 /// Bytes that are copied at a time.
 const COPY: usize = 1 << 20;
 
-/// Copies them to `to/deleted/#INODE` (another directory where the image has a file `deleted`), the ones deleted last first, and returns a line of the
-/// record for each. A block goes to one file only, so that all of them together are no larger than
-/// the free space.
+/// Copies them to `to/deleted/#INODE` (another directory where the image has a file `deleted`),
+/// the ones deleted last first, and returns a line of the record for each. A block goes to one file
+/// only, so that all of them together are no larger than the free space.
 ///
 /// # Errors
 /// Of the directory that is written. What cannot be read is left out.
