@@ -29,18 +29,43 @@ use crate::volume::Volume;
 ///
 /// # Errors
 /// Of the device and of the overlay.
-pub fn run(volume: &Volume, options: &Options, findings: &Findings<'_>) -> Result<()> {
-    let mut released = Released::default();
+pub fn run(
+    volume: &Volume,
+    options: &Options,
+    findings: &Findings<'_>,
+    replay: Replay,
+) -> Result<()> {
+    let mut released = Released::new(replay);
     list(volume, options, findings, &mut released)?;
     file::run(volume, options, findings, &mut released)
 }
 
+/// Whether the journal had to be replayed: the file system was in use when the power went, so that
+/// inodes in the orphan file are what the next mount deletes. A file system that was unmounted has
+/// none there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replay {
+    Done,
+    NotNeeded,
+}
+
 /// What was done with orphans in this run. No inode is released twice, and the maps of all of them
 /// together have a budget: otherwise inodes times nodes is what hostile lists cost.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Released {
+    replay: Replay,
     visited: HashSet<Ino>,
     budget: cut::Budget,
+}
+
+impl Released {
+    fn new(replay: Replay) -> Self {
+        Self {
+            replay,
+            visited: HashSet::new(),
+            budget: cut::Budget::default(),
+        }
+    }
 }
 
 /// Walks the list. Each inode is visited once at most, so the walk ends.

@@ -32,6 +32,7 @@ use zerocopy::IntoBytes;
 
 use crate::error::{Error, Result};
 use crate::options::Options;
+use crate::orphans::Replay;
 use crate::overlay::Overlay;
 use crate::report::{Cause, Findings};
 use crate::volume::Volume;
@@ -56,7 +57,9 @@ pub fn open(overlay: Overlay, options: &Options, findings: &Findings<'_>) -> Res
     let found = usable(&overlay, options, findings)?;
     let mut volume = volume(overlay, found.geometry, found.superblock, options)?;
     mmp::refuse_if_in_use(&volume)?;
+    let mut replay = Replay::NotNeeded;
     if journal::replay(&volume, options, findings)? {
+        replay = Replay::Done;
         let overlay = volume.into_overlay();
         let found = usable(&overlay, options, findings)?;
         volume = self::volume(overlay, found.geometry, found.superblock, options)?;
@@ -83,7 +86,7 @@ pub fn open(overlay: Overlay, options: &Options, findings: &Findings<'_>) -> Res
     orphan_file::run(&volume, findings)?;
     mmp::run(&volume, findings)?;
     journal::mend(&volume, findings)?;
-    orphans::run(&volume, options, findings)?;
+    orphans::run(&volume, options, findings, replay)?;
     resize_inode::run(&volume, findings)?;
     backups::run(&volume, findings)?;
     Ok(volume)

@@ -6,7 +6,7 @@ use uext4_ondisk::inode::{FileType, RawInode};
 use uext4_ondisk::orphan::{ORPHAN_TAIL_LEN, OrphanBlock, update_tail};
 use uext4_ondisk::{Ino, Pblk};
 
-use super::{Released, read, release};
+use super::{Released, Replay, read, release};
 use crate::error::Result;
 use crate::finding::{Finding, Place};
 use crate::journal::Map;
@@ -116,8 +116,11 @@ fn one_block(
                 cause = Some(match inode {
                     Some(inode) => {
                         let place = Place::inode(orphan);
-                        let finding = Finding::new(JournalProblem::OrphanFileEntry, place);
-                        let cause = findings.report(finding);
+                        let problem = match released.replay {
+                            Replay::Done => JournalProblem::Orphan,
+                            Replay::NotNeeded => JournalProblem::OrphanFileEntry,
+                        };
+                        let cause = findings.report(Finding::new(problem, place));
                         release(volume, orphan, &inode, options, cause, &mut released.budget)?;
                         cause
                     }
