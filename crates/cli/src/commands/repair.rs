@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use uext4_blockdev::{Access, BlockDevice};
@@ -168,10 +169,17 @@ pub fn finish_repair(
     messages::warning(format_args!(
         "{image}: a repair was cut off: it is finished first, writing {blocks}"
     ));
-    repair
-        .finish(&**device)
-        .map_err(|error| args.failure(&error))?;
+    apply::finish(&**device, &repair, &pause).map_err(|error| args.failure(&error))?;
     Ok(true)
+}
+
+/// Waits for hosts that may have the file system too.
+pub fn pause(time: Duration) {
+    messages::warning(format_args!(
+        "multiple mount protection: waiting {} s for other hosts",
+        time.as_secs()
+    ));
+    std::thread::sleep(time);
 }
 
 /// Examines the image and what the remedies make of it.
@@ -253,7 +261,7 @@ pub fn carry_out(
     let image = &args.image.place.image;
     let Some(into) = &how.into else {
         let undo = how.undo.as_deref();
-        let done = apply::in_place(&**device, &outcome.overlay, writes, undo);
+        let done = apply::in_place(&**device, &outcome.overlay, writes, undo, &pause);
         return done.map(drop).map_err(|error| args.failure(&error));
     };
     let copy = Copy::of(image, into, || Ok(()))?;
@@ -275,7 +283,8 @@ fn apply_plan(
     let memory = args.examine.options().memory;
     let plan = plan_file::read(&mut BufReader::new(file), device, memory).map_err(failed)?;
     let undo = args.how.undo.as_deref();
-    let count = apply::in_place(&**device, &plan.overlay, &plan.writes, undo).map_err(failed)?;
+    let count = apply::in_place(&**device, &plan.overlay, &plan.writes, undo, &pause);
+    let count = count.map_err(failed)?;
     if !args.json {
         writeln!(out, "repaired: {} written", counted(count, "block"))?;
     }
