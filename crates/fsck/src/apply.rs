@@ -6,8 +6,8 @@ use std::path::Path;
 use uext4_blockdev::BlockDevice;
 
 use crate::error::Result;
-pub use crate::mmp::Pause;
 use crate::mmp::while_claimed;
+pub use crate::mmp::{Pause, abandoned_number};
 use crate::overlay::Overlay;
 use crate::redo::{UnfinishedRepair, Writes};
 use crate::undo;

@@ -1,8 +1,8 @@
 //! Multiple mount protection: the block that says whether a host has the file system in use.
 //!
 //! A file system that is in use is refused, for what is read of it changes meanwhile. Whether
-//! another host has it can only be seen by waiting; that, and marking the block while changes are
-//! applied, is the business of applying them.
+//! another host has it can only be seen by waiting: who means to write waits first, and says which
+//! number was found abandoned. While changes are written the block is claimed.
 //!
 //! A block without the magic is not overwritten: the number of the block may be what is wrong, and
 //! the block a file's or an inode table's.
@@ -16,10 +16,11 @@ use zerocopy::FromBytes;
 
 use crate::error::Result;
 use crate::finding::{Finding, Place};
+use crate::options::Options;
 use crate::problem::SuperblockProblem;
 use crate::report::{Cause, Findings};
 use crate::volume::Volume;
-pub use claim::{Pause, while_claimed};
+pub use claim::{Pause, abandoned_number, while_claimed};
 use claim::{in_use, is_leftover};
 
 /// The block, if the file system has one. It is metadata without an owner.
@@ -42,7 +43,7 @@ fn read(volume: &Volume, block: Pblk) -> Result<Vec<u8>> {
 ///
 /// # Errors
 /// [`Error::Refused`]; of the device and of the overlay.
-pub fn refuse_if_in_use(volume: &Volume) -> Result<()> {
+pub fn refuse_if_in_use(volume: &Volume, options: &Options) -> Result<()> {
     let Some(block) = block(volume) else {
         return Ok(());
     };
@@ -50,8 +51,10 @@ pub fn refuse_if_in_use(volume: &Volume) -> Result<()> {
     let Ok(mmp) = MmpBlock::parse(&bytes, block, volume.geometry().csum_seed) else {
         return Ok(());
     };
+    let is_abandoned = options.abandoned_mmp == Some(mmp.mmp_seq.get());
     match mmp.state() {
         Some(MmpState::Fsck) if is_leftover(&mmp) => Ok(()),
+        Some(MmpState::Mounted) if is_abandoned => Ok(()),
         Some(MmpState::Mounted | MmpState::Fsck) => Err(in_use(&mmp)),
         Some(MmpState::Clean) | None => Ok(()),
     }

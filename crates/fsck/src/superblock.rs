@@ -53,7 +53,7 @@ pub fn block_size(device: &Arc<dyn BlockDevice>, options: &Options) -> Result<Bl
 pub fn open(overlay: Overlay, options: &Options, findings: &Findings<'_>) -> Result<Volume> {
     let found = usable(&overlay, options, findings)?;
     let mut volume = volume(overlay, found.geometry, found.superblock)?;
-    mmp::refuse_if_in_use(&volume)?;
+    mmp::refuse_if_in_use(&volume, options)?;
     if journal::replay(&volume, options, findings)? {
         let overlay = volume.into_overlay();
         let found = usable(&overlay, options, findings)?;

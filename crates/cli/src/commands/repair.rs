@@ -199,6 +199,10 @@ pub fn make_plan(
         Dup::KeepOldest => SharedBlocks::KeepOldest,
         Dup::Zero => SharedBlocks::Zero,
     };
+    if !device.is_read_only() {
+        let number = apply::abandoned_number(&**device, &pause);
+        options.abandoned_mmp = number.map_err(|error| args.failure(&error))?;
+    }
     let outcome = uext4_fsck::plan(device, &options, observer);
     outcome.map_err(|error| args.failure(&error))
 }

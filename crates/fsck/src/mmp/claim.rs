@@ -60,6 +60,34 @@ pub fn while_claimed<T>(
     done
 }
 
+/// Waits for a host that has the file system by the block, and returns the number that it left
+/// there if it is no longer at work. `None` if no host has it by the block.
+///
+/// # Errors
+/// [`Error::Refused`] if it is at work; of the device.
+pub fn abandoned_number(device: &dyn BlockDevice, pause: &Pause<'_>) -> Result<Option<u32>> {
+    let Some(place) = Place::find(device, device)? else {
+        return Ok(None);
+    };
+    let found = place.read(device)?;
+    let Some(found) = found.filter(|block| block.state() == Some(MmpState::Mounted)) else {
+        return Ok(None);
+    };
+    pause(wait_for(&found));
+    match place.is_still(device, &found)? {
+        true => Ok(Some(found.mmp_seq.get())),
+        false => Err(in_use(&found)),
+    }
+}
+
+/// How long another host is waited for. As the kernel waits: twice the interval and a second, but
+/// not much longer than it.
+fn wait_for(block: &MmpBlock) -> Duration {
+    let interval = block.mmp_check_interval.get();
+    let interval = u64::from(interval.clamp(*INTERVALS.start(), *INTERVALS.end()));
+    Duration::from_secs((2 * interval + 1).min(interval + 60))
+}
+
 /// Whether the block has the mark of a repair that this host began: it holds the device now, so
 /// that the mark is a leftover.
 pub fn is_leftover(block: &MmpBlock) -> bool {
@@ -157,10 +185,7 @@ impl Place {
         found: MmpBlock,
         pause: &Pause<'_>,
     ) -> Result<MmpBlock> {
-        let interval = found.mmp_check_interval.get();
-        let interval = u64::from(interval.clamp(*INTERVALS.start(), *INTERVALS.end()));
-        // As the kernel waits: twice the interval and a second, but not much longer than it.
-        let wait = Duration::from_secs((2 * interval + 1).min(interval + 60));
+        let wait = wait_for(&found);
         match found.state() {
             Some(MmpState::Clean) => {}
             _ if is_leftover(&found) => {}
@@ -208,7 +233,11 @@ mod tests {
     use crate::tests::TestImage;
 
     fn image() -> (MemoryDevice, usize) {
-        let image = TestImage::new("-t ext4 -b 1024 -O mmp", "8M");
+        image_with("mmp")
+    }
+
+    fn image_with(features: &str) -> (MemoryDevice, usize) {
+        let image = TestImage::new(&format!("-t ext4 -b 1024 -O {features}"), "8M");
         let bytes = std::fs::read(image.path()).unwrap();
         let number = bytes[1024 + 0x168..][..4].try_into().unwrap();
         let at = u32::from_le_bytes(number) as usize * 1024;
@@ -239,6 +268,20 @@ mod tests {
         let work = || -> Result<()> { panic!("the work of a host that does not have it") };
         let result = while_claimed(&device, &device, &pause, work);
         assert!(matches!(result, Err(Error::Refused { .. })), "{result:?}");
+    }
+
+    #[test]
+    fn a_number_that_a_host_left_is_waited_for_once() {
+        let (device, at) = image_with("mmp,^metadata_csum");
+        device.write_at(at as u64 + 4, &[7, 0, 0, 0]).unwrap();
+        let shared: std::sync::Arc<dyn BlockDevice> = std::sync::Arc::new(device.snapshot());
+        let mut options = crate::Options::default();
+        assert!(crate::plan(&shared, &options, &()).is_err());
+        options.abandoned_mmp = abandoned_number(&device, &|_| ()).unwrap();
+        assert_eq!(options.abandoned_mmp, Some(7));
+        assert!(crate::plan(&shared, &options, &()).unwrap().is_clean);
+        let pause = |_| device.write_at(at as u64 + 4, &[8, 0, 0, 0]).unwrap();
+        assert!(abandoned_number(&device, &pause).is_err());
     }
 
     #[test]

@@ -88,7 +88,8 @@ super::problems! {
     MmpBlock = "mmp-block", Damage, Nothing, ["PR_0_MMP_INVALID_BLK"],
         "s_mmp_block is {found}, which cannot be", "clear it and the feature mmp";
     MmpMagic = "mmp-magic", Damage, Nothing, ["PR_0_MMP_INVALID_MAGIC"],
-        "the block for multiple mount protection is not one", "clear its number and the feature mmp";
+        "the block for multiple mount protection is not one",
+        "clear its number and the feature mmp";
     MmpSequence = "mmp-sequence", Damage, Nothing, [],
         "the sequence number of the block for multiple mount protection means nothing",
         "mark the block as clean";
