@@ -377,3 +377,6 @@ impl Window {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

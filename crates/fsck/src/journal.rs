@@ -42,6 +42,9 @@ pub use create::recreate;
 pub use map::Map;
 pub use repair::mend;
 
+/// Most blocks of the fast commit area that are searched for the first commit. It is much shorter.
+const FAST_COMMIT_BLOCKS: usize = 1024;
+
 /// Where the journal's map was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
@@ -107,7 +110,10 @@ pub fn replay(volume: &Volume, options: &Options, findings: &Findings<'_>) -> Re
             what: "the journal must be replayed first, and that was not allowed".into(),
         });
     }
-    refuse_fast_commits(volume, &recovery)?;
+    if has_fast_commits(volume, &recovery)? {
+        let finding = Finding::new(JournalProblem::FastCommits, Place::inode(found.ino));
+        findings.report(finding);
+    }
     if !needs_recovery {
         let finding = Finding::new(JournalProblem::RecoverMissing, Place::inode(found.ino));
         findings.report(finding);
@@ -163,22 +169,23 @@ fn clear_recover(volume: &Volume, cause: Cause) -> Result<()> {
     })
 }
 
-fn refuse_fast_commits(volume: &Volume, recovery: &Recovery) -> Result<()> {
-    let size = volume.geometry().block_size.len();
-    let mut area = vec![0; size.saturating_mul(recovery.fast_commit.len())];
-    for (&block, bytes) in recovery.fast_commit.iter().zip(area.chunks_exact_mut(size)) {
-        volume.overlay().read_block(block, bytes)?;
+/// Whether changes wait behind the log that were committed on their own. What the log holds is a
+/// consistent file system without them, so that it can be examined.
+fn has_fast_commits(volume: &Volume, recovery: &Recovery) -> Result<bool> {
+    let mut blocks: Vec<Vec<u8>> = Vec::new();
+    for &block in recovery.fast_commit.iter().take(FAST_COMMIT_BLOCKS) {
+        let mut bytes = vec![0; volume.geometry().block_size.len()];
+        volume.overlay().read_block(block, &mut bytes)?;
+        // Behind a block that was never written there is nothing.
+        if bytes.iter().all(|&byte| byte == 0) {
+            break;
+        }
+        blocks.push(bytes);
     }
     let inode_size = volume.geometry().inode_size;
-    let records = committed_records(area.chunks_exact(size), recovery.next_sequence, inode_size);
-    match records {
-        Ok(records) if records.is_empty() => Ok(()),
-        _ => Err(Error::Refused {
-            what: "the journal holds fast commits, which cannot be replayed here: mount the file \
-                   system for writing once, then examine it"
-                .into(),
-        }),
-    }
+    let blocks = blocks.iter().map(Vec::as_slice);
+    let records = committed_records(blocks, recovery.next_sequence, inode_size);
+    Ok(records.map_or(true, |records| !records.is_empty()))
 }
 
 /// Whether the journal is said to be on another device.

@@ -14,12 +14,17 @@
 //! ```
 //!
 //! Bounds: logical blocks ascend through the whole walk, a tree has at most [`DEPTH_READ`] levels,
-//! and a block that was claimed before is walked again only [`REPEATS_MAX`] times in all.
+//! no block is a node twice in one map, and nodes that another inode claimed before are walked
+//! again only as often as [`Repeats`] allows: inodes that would need more lose their maps.
 
 mod extents;
 mod indirect;
 mod store;
 
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use rustc_hash::FxHashSet;
 use uext4_ondisk::extent::Extent;
 use uext4_ondisk::features::Incompat;
 use uext4_ondisk::inode::{FileType, I_BLOCK_LEN, InodeFlags, RawInode};
@@ -33,8 +38,9 @@ pub use store::store;
 
 /// Levels of a tree that are read; more than the format allows, as such trees were made.
 pub const DEPTH_READ: u16 = 8;
-/// How often blocks of maps that were claimed before are walked again, in all.
-pub const REPEATS_MAX: u64 = 1 << 20;
+/// Most bytes of nodes that are walked again because another inode claimed them before, in all:
+/// the entries in them take less than a second.
+const REPEATS_MAX: u64 = 64 << 20;
 
 /// The blocks of an inode.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -60,7 +66,8 @@ pub struct Spot {
 
 /// Sees what a walk finds.
 pub trait Visitor {
-    /// A block of the map itself, which is what it must be. Whether to walk it.
+    /// A block of the map itself, which is what it must be, and was not shown before. Whether to go
+    /// on: otherwise the walk is over.
     fn node(&mut self, block: Pblk) -> bool;
     /// Blocks of the file; always behind those shown before.
     fn extent(&mut self, extent: Extent);
@@ -72,6 +79,8 @@ pub trait Visitor {
 #[derive(Debug, Default)]
 pub struct Buffers {
     levels: Vec<Vec<u8>>,
+    /// The nodes of the map that is being walked.
+    nodes: FxHashSet<Pblk>,
 }
 
 impl Buffers {
@@ -85,6 +94,47 @@ impl Buffers {
     /// Gives a buffer back.
     fn give(&mut self, buffer: Vec<u8>) {
         self.levels.push(buffer);
+    }
+
+    /// Begins a walk.
+    fn begin(&mut self) {
+        if !self.nodes.is_empty() {
+            self.nodes.clear();
+        }
+    }
+
+    /// Notes a node of the map. Whether it is the first time in this walk: a tree has no node
+    /// twice, and one that names itself would be walked for ever.
+    fn is_new(&mut self, block: Pblk) -> bool {
+        self.nodes.insert(block)
+    }
+}
+
+/// How much of the maps was walked again because several inodes claim the same nodes. Otherwise
+/// inodes times nodes is what hostile maps cost, in each pass.
+#[derive(Debug, Default)]
+pub struct Repeats {
+    /// Bytes of nodes so far.
+    bytes: AtomicU64,
+    has_given_up: AtomicBool,
+    given_up: Mutex<FxHashSet<Ino>>,
+}
+
+impl Repeats {
+    /// Whether another node of an inode, claimed before, may be walked. If not, the inode has no
+    /// map any more for all walks to come.
+    pub fn may_walk(&self, geometry: &Geometry, ino: Ino) -> bool {
+        let bytes = u64::from(geometry.block_size.bytes());
+        if self.bytes.fetch_add(bytes, Ordering::Relaxed) < REPEATS_MAX {
+            return true;
+        }
+        self.given_up.lock().insert(ino);
+        self.has_given_up.store(true, Ordering::Release);
+        false
+    }
+
+    fn is_given_up(&self, ino: Ino) -> bool {
+        self.has_given_up.load(Ordering::Acquire) && self.given_up.lock().contains(&ino)
     }
 }
 
@@ -144,8 +194,10 @@ pub fn walk<V: Visitor>(
     buffers: &mut Buffers,
     visitor: &mut V,
 ) -> Result<()> {
+    buffers.begin();
     match form(state.geometry(), ino, raw) {
         Form::None => Ok(()),
+        _ if state.repeats.is_given_up(ino) => Ok(()),
         Form::Extents => extents::walk(state, ino, raw, buffers, visitor),
         Form::Numbers => indirect::walk(state, ino, raw, buffers, visitor),
     }
@@ -304,3 +356,6 @@ pub fn blocks_field(geometry: &Geometry, clusters: u64, is_huge: bool) -> u64 {
         blocks << (geometry.block_size.log2() - 9)
     }
 }
+
+#[cfg(test)]
+mod tests;

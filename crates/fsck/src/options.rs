@@ -38,7 +38,7 @@ pub struct Options {
     /// The number in the block for multiple mount protection that a host left there which is no
     /// longer at work: what [`crate::apply::abandoned_number`] returned. Any other is refused.
     pub abandoned_mmp: Option<u32>,
-    /// The time of the repair, in seconds since 1970, for `s_lastcheck` and deleted inodes.
+    /// The time of the repair, in seconds since 1970, for deleted inodes.
     pub now: u32,
 }
 

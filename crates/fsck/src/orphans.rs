@@ -30,22 +30,35 @@ use crate::volume::Volume;
 /// # Errors
 /// Of the device and of the overlay.
 pub fn run(volume: &Volume, options: &Options, findings: &Findings<'_>) -> Result<()> {
-    list(volume, options, findings)?;
-    file::run(volume, options, findings)
+    let mut released = Released::default();
+    list(volume, options, findings, &mut released)?;
+    file::run(volume, options, findings, &mut released)
+}
+
+/// What was done with orphans in this run. No inode is released twice, and the maps of all of them
+/// together have a budget: otherwise inodes times nodes is what hostile lists cost.
+#[derive(Debug, Default)]
+struct Released {
+    visited: HashSet<Ino>,
+    budget: cut::Budget,
 }
 
 /// Walks the list. Each inode is visited once at most, so the walk ends.
-fn list(volume: &Volume, options: &Options, findings: &Findings<'_>) -> Result<()> {
+fn list(
+    volume: &Volume,
+    options: &Options,
+    findings: &Findings<'_>,
+    released: &mut Released,
+) -> Result<()> {
     let first = volume.superblock().s_last_orphan.get();
     if first == 0 {
         return Ok(());
     }
-    let mut visited = HashSet::new();
     let mut at = Ino(first);
     let mut before = None;
     let mut cause = None;
     while at.0 != 0 {
-        let orphan = read(volume, at)?.filter(|_| visited.insert(at));
+        let orphan = read(volume, at)?.filter(|_| released.visited.insert(at));
         let Some(orphan) = orphan else {
             let finding = match before {
                 None => Finding::new(JournalProblem::OrphanHead, Place::whole()),
@@ -57,7 +70,7 @@ fn list(volume: &Volume, options: &Options, findings: &Findings<'_>) -> Result<(
         let finding = Finding::new(JournalProblem::Orphan, Place::inode(at));
         cause = Some(findings.report(finding));
         if let Some(cause) = cause {
-            release(volume, at, &orphan, options, cause)?;
+            release(volume, at, &orphan, options, cause, &mut released.budget)?;
         }
         before = Some(at);
         at = Ino(orphan.i_dtime.get());
@@ -87,6 +100,7 @@ fn release(
     orphan: &RawInode,
     options: &Options,
     cause: Cause,
+    budget: &mut cut::Budget,
 ) -> Result<()> {
     let links = orphan.i_links_count.get();
     volume.update_raw_inode(ino, cause, |inode| {
@@ -99,7 +113,7 @@ fn release(
         .into();
     })?;
     if links != 0 {
-        cut::cut(volume, ino, orphan, cause)?;
+        cut::cut(volume, ino, orphan, cause, budget)?;
     }
     Ok(())
 }

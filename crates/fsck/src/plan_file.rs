@@ -15,6 +15,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use uext4_blockdev::BlockDevice;
+use uext4_ondisk::num::len64;
 use uext4_ondisk::superblock::SUPERBLOCK_OFFSET;
 use uext4_ondisk::{BlockSize, Pblk};
 
@@ -26,7 +27,8 @@ use crate::report::Cause;
 
 /// Equal bytes between two changes that are shown as one.
 const GAP: usize = 8;
-/// Most bytes of a line: a block of 64 KiB, twice in hexadecimal, and some more.
+/// Bytes that a line may have at least: a block of 64 KiB, twice in hexadecimal, and some more.
+/// Numbers of causes come on top of that, as many as findings are shown.
 const LINE_MAX: u64 = 1 << 20;
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -259,6 +261,7 @@ pub fn read(
         input,
         digest: Sha256::new(),
         line: Vec::new(),
+        line_max: LINE_MAX.max(memory / 4),
     };
     let head: Head = lines.parse("a plan")?;
     let block_size = BlockSize::from_bytes(head.block_size);
@@ -359,14 +362,18 @@ struct Reader<'a> {
     input: &'a mut dyn BufRead,
     digest: Sha256,
     line: Vec<u8>,
+    line_max: u64,
 }
 
 impl Reader<'_> {
     fn next(&mut self) -> Result<()> {
         self.line.clear();
-        let mut part = io::Read::take(&mut *self.input, LINE_MAX);
+        let mut part = io::Read::take(&mut *self.input, self.line_max);
         let read = part.read_until(b'\n', &mut self.line);
         read.map_err(|error| refused(&format!("it cannot be read: {error}")))?;
+        if len64(self.line.len()) == self.line_max && self.line.last() != Some(&b'\n') {
+            return Err(refused("one of its lines is longer than --memory allows"));
+        }
         if self.line.last() != Some(&b'\n') {
             return Err(refused("it ends too early"));
         }
@@ -467,6 +474,29 @@ mod tests {
             .map(|c| (c.at, c.becomes.as_str()))
             .collect();
         assert_eq!(places, [(3, "010002"), (900, "03")]);
+    }
+
+    #[test]
+    fn a_block_with_many_causes_can_be_read_again() {
+        let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(64 << 10));
+        let overlay = Overlay::new(Arc::clone(&device), BlockSize::MIN, u64::MAX);
+        let causes: Vec<Cause> = (0..200_000).map(Cause).collect();
+        overlay.replace_for(Pblk(9), &causes, &[1; 1024]).unwrap();
+        let finding = Finding::new(GroupProblem::ALL[0], Place::whole());
+        let findings: Vec<_> = causes.iter().map(|&c| (c, finding.clone())).collect();
+        let planned = Planned {
+            findings: &findings,
+            consistent: true,
+        };
+        let writes = Writes::of_plan(BlockSize::MIN, vec![1, 9], None, 64 << 10);
+        let mut text = Vec::new();
+        write(&mut text, &overlay, &writes.unwrap(), &planned).unwrap();
+        let longest = text.split(|byte| *byte == b'\n').map(<[u8]>::len).max();
+        assert!(longest > Some(1 << 20), "{longest:?}");
+        let plan = read(&mut &text[..], &device, 1 << 30).unwrap();
+        assert_eq!(plan.overlay.changed(), 1);
+        let error = read(&mut &text[..], &device, 0).unwrap_err().to_string();
+        assert!(error.contains("--memory"), "{error}");
     }
 
     #[test]

@@ -27,7 +27,7 @@ mod tests;
 mod unfinished;
 
 use uext4_blockdev::BlockDevice;
-use uext4_ondisk::num::len64;
+use uext4_ondisk::num::{index, len64};
 use uext4_ondisk::repair_log::{RepairPointer, log_blocks, runs_max};
 use uext4_ondisk::superblock::{SUPERBLOCK_OFFSET, SuperBlock};
 use uext4_ondisk::{BlockSize, Pblk};
@@ -72,7 +72,7 @@ impl Writes {
             let blocks = SuperBlock::parse(&superblock).map_or(u64::MAX, |sb| sb.blocks_count());
             let wanted = Wanted {
                 blocks: log_blocks(block_size.bytes(), len64(numbers.len())),
-                runs_max: runs_max(block_size.bytes()),
+                runs_max: index(runs_max(block_size.bytes())),
                 not: &numbers,
                 end: blocks.min(plan.base().len() >> block_size.log2()),
             };
@@ -103,7 +103,7 @@ impl Writes {
         }
         let log = match log {
             None => None,
-            Some(runs) if runs.len() > runs_max(block_size.bytes()) => return None,
+            Some(runs) if runs.len() > index(runs_max(block_size.bytes())) => return None,
             Some(runs) => Some(Places::new(runs, blocks)?),
         };
         let len = log_blocks(block_size.bytes(), len64(numbers.len()));

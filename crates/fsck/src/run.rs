@@ -5,18 +5,20 @@ use std::sync::Arc;
 use uext4_blockdev::BlockDevice;
 
 use crate::clusters::ClusterSet;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::finding::{Finding, Place};
 use crate::options::Options;
 use crate::overlay::Overlay;
-use crate::problem::{Severity, SuperblockProblem};
+use crate::problem::{LOSSES, Loss, Severity, SuperblockProblem};
+use crate::record::Record;
 use crate::redo::{FoundLog, clear_pointer};
 use crate::report::{Cause, Findings, Observer, Pass, Progress};
 use crate::state::State;
 use crate::summary::Summary;
 use crate::superblock;
 use crate::{
-    bitmaps, connect, directories, inodes, journal, links, quota, resize_inode, shared, xattr,
+    bitmaps, connect, directories, inodes, journal, links, memory, quota, resize_inode, shared,
+    xattr,
 };
 
 /// Most rounds of a repair. Two are usual: one that mends and one that finds nothing more.
@@ -31,6 +33,9 @@ pub struct Outcome {
     pub findings: Vec<(Cause, Finding)>,
     /// Whether the first round found nothing that is more than a note.
     pub was_clean: bool,
+    /// How many findings may lose each kind of [`crate::Loss`], kept or not; see
+    /// [`Outcome::losing`].
+    losses: [u64; LOSSES],
     /// Whether a human should read the plan: something is [`crate::Severity::Damage`].
     pub has_damage: bool,
     /// The device with all changes.
@@ -41,6 +46,15 @@ pub struct Outcome {
     /// Whether the last round found nothing that is more than a note: the result of the changes is
     /// consistent. Of a check, which has one round, whether the file system is.
     pub is_clean: bool,
+    /// Whether the changes note the examination; see [`Outcome::record`].
+    pub record: Record,
+}
+
+impl Outcome {
+    /// How many findings may lose this much, kept or not.
+    pub fn losing(&self, loss: Loss) -> u64 {
+        self.losses[loss as usize]
+    }
 }
 
 /// Examines the file system on `device` once. The device is not changed.
@@ -56,10 +70,11 @@ pub fn examine(
 }
 
 /// Examines the file system on `device`, and then what the remedies make of it, until nothing
-/// more is found. The device is not changed.
+/// more is found. The device is not changed. A file system that is right but for fast commits that
+/// wait in its journal is left to the next mount, which replays them: nothing changes.
 ///
 /// # Errors
-/// As [`examine`].
+/// As [`examine`]; [`Error::FastCommits`] if it is not right and has them.
 pub fn plan(
     device: &Arc<dyn BlockDevice>,
     options: &Options,
@@ -102,6 +117,12 @@ fn rounds(
     let (summary, mut overlay, mut used) = first?;
     used.add_removed_and(None);
     let was_clean = findings.count() == 0;
+    if rounds_max > 1 && findings.has_fast_commits() {
+        if !was_clean {
+            return Err(Error::FastCommits);
+        }
+        overlay = Overlay::new(Arc::clone(device), block_size, options.memory / 4);
+    }
     let orphans = findings.orphans();
     let mut is_clean = was_clean;
     for _ in 1..rounds_max {
@@ -122,11 +143,13 @@ fn rounds(
             ..summary
         },
         was_clean,
+        losses: findings.losses(),
         has_damage: findings.has_damage(),
         findings: findings.into_kept(),
         overlay,
         used,
         is_clean,
+        record: Record::None,
     })
 }
 
@@ -165,7 +188,10 @@ fn round(
     let volume = superblock::open(overlay, options, findings)?;
     findings.finish_pass();
     let mut state = State::new(options, findings, volume);
-    let mut summary = Summary::default();
+    let mut summary = Summary {
+        memory: memory::needed(state.geometry()),
+        ..Summary::default()
+    };
     inodes::run(&mut state)?;
     findings.finish_pass();
     shared::run(&mut state)?;

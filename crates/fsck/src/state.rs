@@ -11,6 +11,7 @@ use crate::directory_list::DirectoryList;
 use crate::error::{Error, Result};
 use crate::finding::Finding;
 use crate::inode_map::InodeMap;
+use crate::mapping::Repeats;
 use crate::options::Options;
 use crate::report::{Cause, Findings};
 use crate::tree::Tree;
@@ -42,6 +43,8 @@ pub struct State<'a> {
     pub ea_inodes: Mutex<HashMap<Ino, u32, FxBuildHasher>>,
     /// What each owner uses, if there are quota files.
     pub usage: Mutex<Usage>,
+    /// How much was walked again of maps that several inodes claim.
+    pub repeats: Repeats,
     /// How directories hang together; filled by the pass over directories.
     pub tree: Tree,
 }
@@ -61,6 +64,7 @@ impl<'a> State<'a> {
             xattr_blocks: XattrBlocks::default(),
             ea_inodes: Mutex::default(),
             usage: Mutex::default(),
+            repeats: Repeats::default(),
             tree: Tree::default(),
             volume,
         }

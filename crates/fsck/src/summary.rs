@@ -13,4 +13,6 @@ pub struct Summary {
     pub blocks_used: u64,
     /// Inodes that the next mount for writing deletes or truncates; they are no finding.
     pub orphans: u64,
+    /// Bytes of memory for the groups, whatever is in them: known before the examination begins.
+    pub memory: u64,
 }

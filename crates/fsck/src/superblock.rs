@@ -16,7 +16,9 @@ mod checks;
 mod find;
 mod fit;
 mod lost;
+mod orphan_file;
 mod quota_files;
+mod reserved;
 mod shape;
 
 use std::sync::Arc;
@@ -52,12 +54,12 @@ pub fn block_size(device: &Arc<dyn BlockDevice>, options: &Options) -> Result<Bl
 /// and of the overlay.
 pub fn open(overlay: Overlay, options: &Options, findings: &Findings<'_>) -> Result<Volume> {
     let found = usable(&overlay, options, findings)?;
-    let mut volume = volume(overlay, found.geometry, found.superblock)?;
+    let mut volume = volume(overlay, found.geometry, found.superblock, options)?;
     mmp::refuse_if_in_use(&volume, options)?;
     if journal::replay(&volume, options, findings)? {
         let overlay = volume.into_overlay();
         let found = usable(&overlay, options, findings)?;
-        volume = self::volume(overlay, found.geometry, found.superblock)?;
+        volume = self::volume(overlay, found.geometry, found.superblock, options)?;
     }
     let superblock = volume.superblock();
     let overlay = volume.into_overlay();
@@ -65,14 +67,20 @@ pub fn open(overlay: Overlay, options: &Options, findings: &Findings<'_>) -> Res
     let geometry = shape_of(&superblock)?;
     checks::run(&mut mender, &geometry, options)?;
     let superblock = mender.superblock;
-    let mut volume = self::volume(overlay, shape_of(&superblock)?, superblock)?;
+    let mut volume = self::volume(overlay, shape_of(&superblock)?, superblock, options)?;
+    if reserved::run(&volume, findings)? {
+        let superblock = volume.superblock();
+        let geometry = shape_of(&superblock)?;
+        volume = self::volume(volume.into_overlay(), geometry, superblock, options)?;
+    }
     descriptors::run(&volume, findings)?;
     if lost::run(&volume, findings)? {
         let superblock = volume.superblock();
         let geometry = shape_of(&superblock)?;
-        volume = self::volume(volume.into_overlay(), geometry, superblock)?;
+        volume = self::volume(volume.into_overlay(), geometry, superblock, options)?;
     }
     quota_files::run(&volume, findings)?;
+    orphan_file::run(&volume, findings)?;
     mmp::run(&volume, findings)?;
     journal::mend(&volume, findings)?;
     orphans::run(&volume, options, findings)?;
@@ -114,8 +122,26 @@ fn put(overlay: &Overlay, cause: Cause, superblock: &SuperBlock) -> Result<()> {
     })
 }
 
-/// Reads the descriptors, unchecked as they are.
-fn volume(overlay: Overlay, geometry: Geometry, superblock: SuperBlock) -> Result<Volume> {
+/// Reads the descriptors, unchecked as they are. The changes so far are counted in blocks of the
+/// overlay's size: no superblock that came later, from a log or a backup, may have another one.
+fn volume(
+    overlay: Overlay,
+    geometry: Geometry,
+    superblock: SuperBlock,
+    options: &Options,
+) -> Result<Volume> {
+    let (blocks, found) = (overlay.block_size().bytes(), geometry.block_size.bytes());
+    if blocks != found {
+        return Err(Error::Refused {
+            what: format!(
+                "the superblock that a log or a backup holds has blocks of {found} bytes, the log \
+                 or the superblock in place has blocks of {blocks} bytes: name the right \
+                 superblock by -b and -B, or read the files by `uext4 salvage`"
+            ),
+        });
+    }
+    // Checked before any table is made.
+    crate::memory::check(&geometry, options)?;
     let size = usize::from(geometry.desc_size);
     let mut block = vec![0; geometry.block_size.len()];
     let mut groups = Vec::new();

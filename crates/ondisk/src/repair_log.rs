@@ -20,7 +20,7 @@ use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::checksum::crc32c;
-use crate::num::index;
+use crate::num::{index, len32};
 use crate::superblock::SuperBlock;
 
 /// First bytes of the header.
@@ -197,7 +197,7 @@ impl RepairLogHeader {
             && header.blocks.get() <= BLOCKS_MAX
             && header.block_len.get().is_power_of_two()
             && (1024..=65536).contains(&header.block_len.get())
-            && (1..=runs_max(header.block_len.get())).contains(&index(header.runs.get()));
+            && (1..=runs_max(header.block_len.get())).contains(&header.runs.get());
         right.then_some(header)
     }
 
@@ -212,9 +212,8 @@ impl RepairLogHeader {
 }
 
 /// Runs that a log may have: as many as its first block has room for.
-pub fn runs_max(block_len: u32) -> usize {
-    let room = index(block_len).saturating_sub(HEADER_LEN);
-    room.checked_div(RUN_LEN).unwrap_or(0)
+pub const fn runs_max(block_len: u32) -> u32 {
+    len32(index(block_len).saturating_sub(HEADER_LEN) / RUN_LEN)
 }
 
 /// Blocks of a log that changes `blocks` blocks of `block_len` bytes: header, numbers, contents.

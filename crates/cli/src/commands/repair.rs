@@ -11,22 +11,25 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use uext4_blockdev::{Access, BlockDevice};
 use uext4_fsck::plan_file::{self, WriteLine};
-use uext4_fsck::{Loss, Observer, Outcome, SharedBlocks, UnfinishedRepair, Writes, apply};
+use uext4_fsck::{
+    Loss, Observer, Outcome, Record, SharedBlocks, UnfinishedRepair, When, Writes, apply,
+};
 
 use self::into::{Copy, must_not_exist};
 use super::Output;
-use crate::examination::{ExamineArgs, Watching, counted};
+use crate::examination::{self, ExamineArgs, Watching, counted};
 use crate::failure::{Exit, Failure};
 use crate::messages;
-use crate::open;
 use crate::show::escaped;
+use crate::{interrupt, open};
 
 /// Repair a damaged file system, after showing what will be done
 ///
 /// The whole repair is worked out first, on a copy of the changed blocks in memory, and the result
 /// is examined again; only then is a byte of the image written. If the power fails while it is
 /// written, the next run completes the repair. Exit codes are those of fsck(8): 0 clean, 1
-/// repaired, 4 left damaged (also --plan with something to repair), 8 failed, 16 wrong usage.
+/// repaired, 4 left damaged (also --plan with something to repair), 8 failed, 16 wrong usage, 32
+/// interrupted.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   uext4 repair --plan disk.img                 # what would be written, and why
@@ -95,6 +98,11 @@ pub fn run(args: &RepairArgs, out: &mut Output) -> Result<Exit, Failure> {
         must_not_exist(made)?;
     }
     let device = open::to_examine(&args.examine.image, access)?;
+    match args.how.into {
+        Some(_) => open::must_not_be_mounted(image)?,
+        None => open::warn_if_mounted(image),
+    }
+    let _deferred = interrupt::defer();
     if let Some(path) = &args.apply {
         return apply_plan(args, path, &device, out);
     }
@@ -102,11 +110,13 @@ pub fn run(args: &RepairArgs, out: &mut Output) -> Result<Exit, Failure> {
     if access == Access::ReadWrite {
         finished = finish_repair(&args.examine, &args.how, &device)?;
     }
-    let outcome = make_plan(&args.examine, &args.how, &device, &Watching::progress())?;
+    let mut outcome = make_plan(&args.examine, &args.how, &device, &Watching::progress())?;
+    let recorded = outcome.record(When::WithRepairs, examination::now());
+    recorded.map_err(|error| args.examine.failure(&error))?;
     let writes = Writes::new(&outcome.overlay, &outcome.used);
     let writes = writes.map_err(|error| args.examine.failure(&error))?;
     print(args, &outcome, &writes, out)?;
-    if args.plan && outcome.was_clean {
+    if args.plan && outcome.was_clean && outcome.record != Record::Unclean {
         return Ok(Exit::Success);
     }
     if args.plan {
@@ -247,7 +257,7 @@ pub fn decide(image: &Path, how: &How, outcome: &Outcome, writes: &Writes) -> Re
     )?;
     stderr.flush()?;
     let mut answer = String::new();
-    std::io::stdin().lock().read_line(&mut answer)?;
+    interrupt::while_asking(|| std::io::stdin().lock().read_line(&mut answer))??;
     match answer.trim().to_ascii_lowercase().as_str() {
         "y" | "yes" => Ok(()),
         _ => Err(left("nothing was written, as you answered")),
@@ -263,12 +273,17 @@ pub fn carry_out(
     writes: &Writes,
 ) -> Result<(), Failure> {
     let image = &args.image.place.image;
+    interrupt::stop_if_requested()?;
     let Some(into) = &how.into else {
         let undo = how.undo.as_deref();
-        let done = apply::in_place(&**device, &outcome.overlay, writes, undo, &pause);
-        return done.map(drop).map_err(|error| args.failure(&error));
+        let is_record = matches!(outcome.record, Record::Alone | Record::Unclean);
+        let done = match is_record && undo.is_none() {
+            true => outcome.write_record(&**device),
+            false => apply::in_place(&**device, &outcome.overlay, writes, undo, &pause).map(drop),
+        };
+        return done.map_err(|error| args.failure(&error));
     };
-    let copy = Copy::of(image, into, || Ok(()))?;
+    let copy = Copy::of(image, into, interrupt::stop_if_requested)?;
     let part = open::part(Arc::new(copy.device()?), &args.image.place)?;
     let done = apply::to_copy(&*part, &outcome.overlay, writes);
     done.map_err(|error| args.failure(&error))?;
@@ -287,6 +302,7 @@ fn apply_plan(
     let memory = args.examine.options().memory;
     let plan = plan_file::read(&mut BufReader::new(file), device, memory).map_err(failed)?;
     let undo = args.how.undo.as_deref();
+    interrupt::stop_if_requested()?;
     let count = apply::in_place(&**device, &plan.overlay, &plan.writes, undo, &pause);
     let count = count.map_err(failed)?;
     if !args.json {
@@ -336,7 +352,11 @@ fn print(
 
 fn print_write(out: &mut Output, line: &WriteLine) -> std::io::Result<()> {
     let causes: Vec<String> = line.causes.iter().map(u32::to_string).collect();
-    writeln!(out, "block {} (for {}):", line.write, causes.join(", "))?;
+    match causes.is_empty() {
+        // What the superblock says of the examination, or more findings than are shown.
+        true => writeln!(out, "block {}:", line.write)?,
+        false => writeln!(out, "block {} (for {}):", line.write, causes.join(", "))?,
+    }
     for change in &line.changes {
         writeln!(
             out,
@@ -348,6 +368,10 @@ fn print_write(out: &mut Output, line: &WriteLine) -> std::io::Result<()> {
 }
 
 fn print_summary(outcome: &Outcome, writes: &Writes, out: &mut Output) -> Result<(), Failure> {
+    if outcome.summary.findings == 0 && outcome.record == Record::Unclean {
+        writeln!(out, "clean, but not marked so: 1 block to write")?;
+        return Ok(());
+    }
     if outcome.summary.findings == 0 {
         writeln!(out, "clean: nothing to repair")?;
         return Ok(());
@@ -359,11 +383,7 @@ fn print_summary(outcome: &Outcome, writes: &Writes, out: &mut Output) -> Result
         counted(writes.count(), "block")
     )?;
     for loss in [Loss::Name, Loss::Attributes, Loss::Data, Loss::File] {
-        let lost = outcome
-            .findings
-            .iter()
-            .filter(|(_, f)| f.problem.info().loss == loss);
-        match lost.count() {
+        match outcome.losing(loss) {
             0 => {}
             1 => write!(out, "; 1 may lose {}", lost_words(loss))?,
             count => write!(out, "; {count} may each lose {}", lost_words(loss))?,

@@ -97,9 +97,12 @@ impl Worker<'_, '_> {
         let readable = found
             .filter(|h| rec_len_for(h.name_len) <= gap && self.is_live(dir, bytes, offset, *h));
         if readable.is_some() {
-            // The name can be read, the length alone is wrong.
+            // The name can be read, the length alone is wrong. It is read again only if it is
+            // right then: else this would go on for ever.
             put_rec_len(bytes, offset, gap);
-            return offset;
+            if header(bytes, offset).is_some_and(|h| h.fits(gap)) {
+                return offset;
+            }
         }
         match before.and_then(|before| Some((before, header(bytes, before)?))) {
             Some((before, _)) => put_rec_len(bytes, before, next.saturating_sub(before)),

@@ -5,6 +5,7 @@ use uext4_ondisk::dir_block::{INLINE_PARENT_LEN, inline_parent};
 use uext4_ondisk::extent::empty_extent_root;
 use uext4_ondisk::features::Incompat;
 use uext4_ondisk::inode::{GOOD_OLD_INODE_SIZE, I_BLOCK_LEN, InodeFlags, RawInode};
+use uext4_ondisk::num::len32;
 use uext4_ondisk::xattr::{
     INDEX_SYSTEM, INLINE_DATA_NAME, XATTR_ENTRY_LEN, XATTR_IBODY_HEADER_LEN, XattrEntry,
     XattrPlace, XattrValue, entry_len, pack_body, parse_disjoint_entries, parse_entries,
@@ -69,6 +70,22 @@ impl InlineRecords {
             starts: [I_BLOCK_OFFSET + INLINE_PARENT_LEN, start],
             hash: hash_place(&bytes, list),
         }))
+    }
+
+    /// Stores how long the value of the attribute is, and the size of the directory.
+    fn store_length(&self, state: &State<'_>, ino: Ino, cause: Cause) -> Result<()> {
+        let len = len32(self.regions[1].len());
+        state.volume.update_inode(ino, cause, |bytes| {
+            // The hash stands behind the length.
+            let place = self.hash.and_then(|at| bytes.get_mut(at.checked_sub(4)?..));
+            if let Some(place) = place.and_then(|rest| rest.first_chunk_mut::<4>()) {
+                *place = len.to_le_bytes();
+            }
+            if let Ok(mut raw) = RawInode::parse(bytes, ino) {
+                raw.i_size_lo = len32(I_BLOCK_LEN).saturating_add(len).into();
+                raw.store(bytes);
+            }
+        })
     }
 
     /// Writes the records back.
@@ -194,6 +211,19 @@ impl Worker<'_, '_> {
             lblk: Lblk(0),
             pblk: None,
         };
+        let len = inline.regions[1].len();
+        // Records have lengths that are multiples of four; what is behind them is no record.
+        let records = len & !3;
+        if len != records {
+            let place = Place::inode(dir.ino);
+            let finding = Finding::new(DirectoryProblem::InlineRecord, place);
+            let cause = self
+                .state
+                .report(finding.found(len as u64).right(records as u64));
+            self.causes.push(cause);
+            inline.regions[1].truncate(records);
+            inline.store_length(self.state, dir.ino, cause)?;
+        }
         for region in &mut inline.regions {
             let room = region.len();
             if room >= RECORD_MIN {

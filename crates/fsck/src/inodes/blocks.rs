@@ -11,11 +11,11 @@ use uext4_ondisk::{Ino, Lblk, Pblk};
 
 use super::Repack;
 use super::subject::Subject;
-use super::worker::{Counters, Worker};
+use super::worker::Worker;
 use crate::directory_list::Run;
 use crate::error::Result;
 use crate::finding::{Finding, Place};
-use crate::mapping::{self, ClusterCount, Form, REPEATS_MAX, Spot, Visitor};
+use crate::mapping::{self, ClusterCount, Form, Spot, Visitor};
 use crate::problem::{InodeProblem, MappingProblem};
 use crate::report::Cause;
 use crate::state::State;
@@ -24,7 +24,6 @@ use crate::xattr::{self, Xattrs};
 /// Claims what a walk shows.
 struct Claims<'c, 's> {
     state: &'c State<'s>,
-    counters: &'c Counters,
     ino: Ino,
     /// Takes the blocks, if the inode is a directory.
     runs: Option<&'c mut Vec<Run>>,
@@ -60,7 +59,8 @@ impl Visitor for Claims<'_, '_> {
             shared.add(again, |_| ());
         });
         // A tree that many inodes claim could be walked for ever.
-        is_first || self.counters.repeats.fetch_add(1, Ordering::Relaxed) < REPEATS_MAX
+        let repeats = &self.state.repeats;
+        is_first || repeats.may_walk(self.state.geometry(), self.ino)
     }
 
     fn extent(&mut self, extent: Extent) {
@@ -113,7 +113,19 @@ impl Worker<'_, '_> {
     /// Walks the map of an inode, claims its blocks, and compares `i_size` and `i_blocks`.
     pub fn blocks(&mut self, subject: &mut Subject<'_>) -> Result<()> {
         self.runs.clear();
-        let seen = self.claim(subject)?;
+        let is_link = subject.file_type() == Some(FileType::Symlink);
+        if is_link {
+            self.fast_symlink(subject)?;
+        }
+        let mut seen = self.claim(subject)?;
+        let mut form = mapping::form(self.state.geometry(), subject.ino, &subject.raw);
+        if is_link {
+            self.symlink(subject, form, seen.end)?;
+            if form == Form::None && subject.file_type() == Some(FileType::Regular) {
+                form = mapping::form(self.state.geometry(), subject.ino, &subject.raw);
+                seen = self.claim(subject)?;
+            }
+        }
         if let Some(cause) = seen.cause {
             let ino = subject.ino;
             self.found.repacks.push(Repack { ino, cause });
@@ -124,11 +136,9 @@ impl Worker<'_, '_> {
             let cause = self.state.report(finding.found(seen.metadata));
             self.found.repacks.push(Repack { ino, cause });
         }
-        let form = mapping::form(self.state.geometry(), subject.ino, &subject.raw);
         match subject.file_type() {
             Some(FileType::Directory) => self.directory(subject, form, &seen)?,
             Some(FileType::Regular) => self.regular(subject, form, &seen)?,
-            Some(FileType::Symlink) => self.symlink(subject, form, seen.end)?,
             _ => {}
         }
         if subject.is_cleared {
@@ -155,7 +165,6 @@ impl Worker<'_, '_> {
         let features = self.state.geometry().features.ro_compat;
         let mut claims = Claims {
             state: self.state,
-            counters: &self.common.counters,
             ino: subject.ino,
             runs: is_directory.then_some(&mut self.runs),
             may_share: features.contains(RoCompat::SHARED_BLOCKS),

@@ -23,8 +23,6 @@ const SHOWN: u64 = 256;
 pub struct Counters {
     /// Groups done.
     groups: AtomicU64,
-    /// Blocks of maps that were walked again.
-    pub repeats: AtomicU64,
 }
 
 /// What a thread found.

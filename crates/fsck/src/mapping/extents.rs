@@ -33,6 +33,8 @@ struct Walk<'w, 's, V> {
     end: u64,
     /// The cluster that the last extent ended in, with `bigalloc`.
     cluster: Option<MappedCluster>,
+    /// The visitor wants no more.
+    is_over: bool,
 }
 
 /// A node that is being walked.
@@ -90,6 +92,7 @@ pub fn walk<V: Visitor>(
         next: 0,
         end: blocks(state, raw),
         cluster: None,
+        is_over: false,
     };
     walk.node(root)
 }
@@ -142,7 +145,7 @@ impl<V: Visitor> Walk<'_, '_, V> {
                 false => node.until,
             };
             result = self.child(node, child, until, &mut buffer);
-            if result.is_err() {
+            if result.is_err() || self.is_over {
                 break;
             }
         }
@@ -166,6 +169,10 @@ impl<V: Visitor> Walk<'_, '_, V> {
         };
         if !is_inside(self.state.geometry(), block, 1) || self.state.is_metadata(block) {
             self.visitor.problem(MappingProblem::NodeRange, spot);
+            return Ok(());
+        }
+        if !self.buffers.is_new(block) {
+            self.visitor.problem(MappingProblem::NodeTwice, spot);
             return Ok(());
         }
         self.state.volume.overlay().read_block(block, buffer)?;
@@ -197,6 +204,8 @@ impl<V: Visitor> Walk<'_, '_, V> {
             self.visitor.problem(MappingProblem::IndexStart, spot);
         }
         if !self.visitor.node(block) {
+            self.visitor.problem(MappingProblem::NodeTooOften, spot);
+            self.is_over = true;
             return Ok(());
         }
         self.node(Node {

@@ -24,6 +24,8 @@ struct Walk<'w, 's, V> {
     /// The extent that is being put together.
     open: Option<Extent>,
     len_max: u16,
+    /// The visitor wants no more.
+    is_over: bool,
 }
 
 /// A number in the map.
@@ -68,6 +70,7 @@ pub fn walk<V: Visitor>(
         } else {
             EXT_INIT_MAX_LEN
         },
+        is_over: false,
     };
     for at in 0..I_BLOCK_LEN / 4 {
         let level = at.saturating_sub(NDIR_BLOCKS - 1);
@@ -88,7 +91,7 @@ pub fn walk<V: Visitor>(
 
 impl<V: Visitor> Walk<'_, '_, V> {
     fn number(&mut self, number: Number) -> Result<()> {
-        if number.value == 0 {
+        if number.value == 0 || self.is_over {
             return Ok(());
         }
         if number.level == 0 {
@@ -101,6 +104,10 @@ impl<V: Visitor> Walk<'_, '_, V> {
             self.visitor.problem(MappingProblem::TableRange, spot);
             return Ok(());
         }
+        if !self.buffers.is_new(block) {
+            self.visitor.problem(MappingProblem::NodeTwice, spot);
+            return Ok(());
+        }
         let mut buffer = self.buffers.take(self.state.geometry());
         self.state.volume.overlay().read_block(block, &mut buffer)?;
         let wrong = count_wrong(self.state.geometry(), &buffer);
@@ -111,6 +118,10 @@ impl<V: Visitor> Walk<'_, '_, V> {
             self.visitor.problem(MappingProblem::TableGarbage, spot);
         } else if self.visitor.node(block) {
             self.table(&buffer, block, number)?;
+        } else {
+            spot.block = Some(block);
+            self.visitor.problem(MappingProblem::NodeTooOften, spot);
+            self.is_over = true;
         }
         self.buffers.give(buffer);
         Ok(())

@@ -3,6 +3,8 @@
 //!
 //! A map with damage is cut as far as it can be read; the pass over inodes judges the rest.
 
+use std::collections::HashSet;
+
 use uext4_ondisk::extent::{
     EXT4_MAX_EXTENT_DEPTH, Extent, ExtentNode, entries, header, index_entry, leaf_entry,
     put_entries, update_tail,
@@ -17,11 +19,29 @@ use crate::error::Result;
 use crate::report::Cause;
 use crate::volume::Volume;
 
-/// Most nodes that are changed for one file.
-const NODES_MAX: u32 = 1 << 16;
+/// Most bytes of nodes that are read for all files together: maps of a hundred million blocks.
+const BYTES_MAX: u64 = 256 << 20;
+
+/// How much may still be read.
+#[derive(Debug)]
+pub(super) struct Budget {
+    bytes: u64,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self { bytes: BYTES_MAX }
+    }
+}
 
 /// Takes away what a regular file, a directory or a symbolic link maps past its size.
-pub(super) fn cut(volume: &Volume, ino: Ino, inode: &RawInode, cause: Cause) -> Result<()> {
+pub(super) fn cut(
+    volume: &Volume,
+    ino: Ino,
+    inode: &RawInode,
+    cause: Cause,
+    budget: &mut Budget,
+) -> Result<()> {
     let flags = InodeFlags::from_bits_retain(inode.i_flags.get());
     let kind = FileType::from_mode(inode.i_mode.get());
     if kind != Some(FileType::Regular) || flags.contains(InodeFlags::INLINE_DATA) {
@@ -38,7 +58,8 @@ pub(super) fn cut(volume: &Volume, ino: Ino, inode: &RawInode, cause: Cause) -> 
         cause,
         end,
         seed: seed.map(|seed| seed.inode(ino, inode.i_generation.get())),
-        budget: NODES_MAX,
+        budget,
+        nodes: HashSet::new(),
         freed: 0,
     };
     let mut i_block = inode.i_block;
@@ -69,21 +90,26 @@ struct Cutter<'a> {
     /// First logical block that goes.
     end: u64,
     seed: Option<uext4_ondisk::checksum::CsumSeed>,
-    budget: u32,
+    budget: &'a mut Budget,
+    /// The nodes of this file so far.
+    nodes: HashSet<Pblk>,
     /// Blocks taken away, nodes included.
     freed: u64,
 }
 
 impl Cutter<'_> {
     fn read(&mut self, block: Pblk) -> Result<Option<Vec<u8>>> {
-        let Some(left) = self.budget.checked_sub(1) else {
-            return Ok(None);
-        };
-        self.budget = left;
-        if !self.volume.geometry().contains(block, 1) {
+        let geometry = self.volume.geometry();
+        // A tree has no node twice; one that names itself would be cut for ever.
+        if !geometry.contains(block, 1) || !self.nodes.insert(block) {
             return Ok(None);
         }
-        let mut bytes = vec![0; self.volume.geometry().block_size.len()];
+        let size = u64::from(geometry.block_size.bytes());
+        let Some(left) = self.budget.bytes.checked_sub(size) else {
+            return Ok(None);
+        };
+        self.budget.bytes = left;
+        let mut bytes = vec![0; geometry.block_size.len()];
         self.volume.overlay().read_block(block, &mut bytes)?;
         Ok(Some(bytes))
     }

@@ -6,7 +6,7 @@ use uext4_ondisk::inode::{FileType, RawInode};
 use uext4_ondisk::orphan::{ORPHAN_TAIL_LEN, OrphanBlock, update_tail};
 use uext4_ondisk::{Ino, Pblk};
 
-use super::{read, release};
+use super::{Released, read, release};
 use crate::error::Result;
 use crate::finding::{Finding, Place};
 use crate::journal::Map;
@@ -19,7 +19,12 @@ use crate::volume::Volume;
 const BYTES_MAX: u64 = 64 << 20;
 
 /// Releases the orphans in the file and empties it; clears it if it is not one.
-pub(super) fn run(volume: &Volume, options: &Options, findings: &Findings<'_>) -> Result<()> {
+pub(super) fn run(
+    volume: &Volume,
+    options: &Options,
+    findings: &Findings<'_>,
+    released: &mut Released,
+) -> Result<()> {
     let superblock = volume.superblock();
     let features = superblock.features();
     let is_present = features.ro_compat.contains(RoCompat::ORPHAN_PRESENT);
@@ -47,8 +52,8 @@ pub(super) fn run(volume: &Volume, options: &Options, findings: &Findings<'_>) -
             options,
             findings,
             &bytes,
-            FileBlock { ino, block },
-            seed,
+            FileBlock { ino, block, seed },
+            released,
         )?;
     }
     match is_present && !found_any {
@@ -62,6 +67,7 @@ pub(super) fn run(volume: &Volume, options: &Options, findings: &Findings<'_>) -
 struct FileBlock {
     ino: Ino,
     block: Pblk,
+    seed: Option<CsumSeed>,
 }
 
 /// The blocks of the file, and the seed of their checksums.
@@ -95,19 +101,24 @@ fn one_block(
     findings: &Findings<'_>,
     bytes: &[u8],
     at: FileBlock,
-    seed: Option<CsumSeed>,
+    released: &mut Released,
 ) -> Result<bool> {
-    let FileBlock { ino, block } = at;
+    let FileBlock { ino, block, seed } = at;
     let mut cause = None;
     match OrphanBlock::parse(bytes, block, seed) {
         Ok(slots) => {
             for orphan in slots.inodes() {
-                cause = Some(match read(volume, orphan)? {
+                let is_first = released.visited.insert(orphan);
+                let inode = match is_first {
+                    true => read(volume, orphan)?,
+                    false => None,
+                };
+                cause = Some(match inode {
                     Some(inode) => {
                         let place = Place::inode(orphan);
                         let finding = Finding::new(JournalProblem::OrphanFileEntry, place);
                         let cause = findings.report(finding);
-                        release(volume, orphan, &inode, options, cause)?;
+                        release(volume, orphan, &inode, options, cause, &mut released.budget)?;
                         cause
                     }
                     None => {

@@ -6,6 +6,9 @@ super::problems! {
     Replay = "journal-replay", Note, Nothing, ["PR_0_JOURNAL_RUN_DEFAULT"],
         "the journal holds {found} blocks that are not in their places yet",
         "write them there, and mark the journal as empty";
+    FastCommits = "journal-fast-commits", Note, Nothing, [],
+        "the journal holds fast commits: the file system is examined as it was before them",
+        "leave them to the next mount for writing, which replays them";
     RecoverMissing = "journal-recover-missing", Damage, Nothing,
         ["PR_0_JOURNAL_RECOVER_SET", "PR_0_JOURNAL_RUN", "PR_0_JOURNAL_RECOVERY_CLEAR"],
         "the journal is not empty, but needs_recovery is not set", "replay the journal";

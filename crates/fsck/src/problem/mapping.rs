@@ -40,6 +40,12 @@ super::problems! {
     NodeDepth = "extent-node-depth", Damage, Nothing, ["PR_1_EXTENT_HEADER_INVALID"],
         "a node of the extent tree says that it has depth {found}, its parent says {right}",
         "take it for what the parent says";
+    NodeTwice = "map-node-twice", Damage, Data, ["PR_1B_DUP_BLOCK"],
+        "block {found} stands twice in the inode's map as a part of the map",
+        "leave it out where it stands the second time";
+    NodeTooOften = "map-node-too-often", Damage, Data, ["PR_1B_DUP_BLOCK"],
+        "the maps of too many inodes share their blocks",
+        "make the map of this inode empty";
     NodeEmpty = "extent-node-empty", Damage, Nothing, ["PR_1_EXTENT_HEADER_INVALID"],
         "a node of the extent tree is empty", "leave the node out";
     NodeChecksum = "extent-node-checksum", Damage, Nothing, ["PR_1_EXTENT_ONLY_CSUM_INVALID"],

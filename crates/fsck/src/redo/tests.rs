@@ -2,7 +2,6 @@ use std::sync::Arc;
 
 use uext4_blockdev::MemoryDevice;
 use uext4_mkfs::{Options, format, layout};
-use uext4_ondisk::num::index;
 use uext4_testkit::{SimDevice, SimOptions};
 
 use super::primary::LEN as SUPERBLOCK_LEN;

@@ -1,5 +1,6 @@
 //! What refers to blocks of attributes and to values, once all inodes are known.
 
+use uext4_ondisk::checksum::{crc32c, crc32c_zeroes};
 use uext4_ondisk::features::Incompat;
 use uext4_ondisk::inode::{FileType, InodeFlags, RawInode};
 use uext4_ondisk::num::{hi32, index, lo32};
@@ -109,22 +110,28 @@ fn value(state: &State<'_>, ino: Ino, count: u32) -> Result<()> {
     Ok(())
 }
 
-/// The hash of a value's bytes. What the map does not hold reads as zeroes.
+/// The hash of a value's bytes. What the map does not hold reads as zeroes, of which no more are
+/// made than a number: a value of 16 MiB may have no block at all.
 fn hash(state: &State<'_>, ino: Ino, raw: &RawInode) -> Result<u32> {
     let map = mapping::read(state, ino, raw)?;
-    let size = lo32(size(raw).min(EXT4_XATTR_SIZE_MAX.into()));
-    let mut bytes = vec![0; index(size)];
+    let size = index(lo32(size(raw).min(EXT4_XATTR_SIZE_MAX.into())));
+    let mut sum = state.volume.superblock().seed().over(&[]);
+    let (mut bytes, mut at) = (Vec::new(), 0);
     let block_size = state.geometry().block_size;
     for extent in map.extents.iter().filter(|extent| !extent.unwritten) {
         let from = index(extent.lblk.0).saturating_mul(block_size.len());
         let to = from.saturating_add(usize::from(extent.len).saturating_mul(block_size.len()));
-        let Some(part) = bytes.get_mut(from..to.min(index(size))) else {
+        let to = to.min(size);
+        if from < at || from >= to {
             continue;
-        };
+        }
+        bytes.resize(to - from, 0);
         let offset = extent.pblk.0 << block_size.log2();
-        state.volume.overlay().read_at(offset, part)?;
+        state.volume.overlay().read_at(offset, &mut bytes)?;
+        sum = crc32c(crc32c_zeroes(sum, from - at), &bytes);
+        at = to;
     }
-    Ok(state.volume.superblock().seed().over(&bytes))
+    Ok(crc32c_zeroes(sum, size - at))
 }
 
 /// An inode that is marked as a value, and no attribute refers to it: deleted, unless it has a

@@ -137,3 +137,59 @@ fn an_external_journal_is_no_lost_one() {
     let result = opened(&full, &now()).result;
     assert!(matches!(result, Err(Error::Refused { .. })));
 }
+
+/// An image whose log is empty, and behind it one fast commit.
+fn with_fast_commit() -> Arc<MemoryDevice> {
+    use uext4_ondisk::checksum::crc32c;
+    let device = made("-t ext4 -b 1024 -O fast_commit,^metadata_csum", "40M");
+    let device = changed(&device, &["feature needs_recovery"]);
+    let text = uext4_testkit::e2fsprogs::debugfs(stored(&device).path(), "blocks <8>");
+    let blocks: Vec<usize> = text
+        .split_whitespace()
+        .filter_map(|n| n.parse().ok())
+        .collect();
+    let log = blocks[0] * 1024;
+    let device = patched(&device, log + 0x18, &[0, 0, 0, 7, 0, 0, 0, 1]);
+    let device = patched(&device, log + 0x28, &[0, 0, 0, 0x20]);
+    let device = patched(&device, log + 0x54, &[0, 0, 0, 64]);
+    // HEAD of transaction 7, DEL_RANGE of inode 12, TAIL up to the end of the block.
+    let mut area = vec![9, 0, 8, 0, 0, 0, 0, 0, 7, 0, 0, 0];
+    area.extend([2, 0, 12, 0, 12, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0]);
+    let rest = 1024 - area.len() as u16 - 4;
+    area.extend([[8, 0], rest.to_le_bytes()].concat());
+    area.extend(7_u32.to_le_bytes());
+    let sum = crc32c(0, &area);
+    area.extend(sum.to_le_bytes());
+    let maxlen = &device.to_bytes()[log + 0x10..][..4];
+    let maxlen = zerocopy::big_endian::U32::from_bytes(maxlen.try_into().unwrap());
+    let maxlen = maxlen.get() as usize;
+    // The block right behind the ring stays empty.
+    patched(&device, blocks[maxlen - 63] * 1024, &area)
+}
+
+#[test]
+fn fast_commits_are_left_to_the_next_mount() {
+    let device = with_fast_commit();
+    let base: Arc<dyn BlockDevice> = device.clone();
+    let options = Options::default();
+    let names = |outcome: &crate::Outcome| -> Vec<_> {
+        let findings = outcome.findings.iter();
+        findings.map(|(_, f)| f.problem.info().name).collect()
+    };
+    let examined = crate::examine(&base, &options, &()).unwrap();
+    assert!(names(&examined).contains(&"journal-fast-commits"));
+    assert!(examined.is_clean, "{:?}", examined.findings);
+    let plan = crate::plan(&base, &options, &()).unwrap();
+    assert!(plan.is_clean && plan.was_clean);
+    assert_eq!(plan.overlay.changed(), 0);
+}
+
+#[test]
+fn damage_besides_fast_commits_is_shown_but_not_repaired() {
+    let base: Arc<dyn BlockDevice> = changed(&with_fast_commit(), &["sif <2> links_count 9"]);
+    let options = Options::default();
+    let examined = crate::examine(&base, &options, &()).unwrap();
+    assert!(!examined.is_clean);
+    let plan = crate::plan(&base, &options, &());
+    assert!(matches!(plan, Err(Error::FastCommits)));
+}

@@ -55,6 +55,9 @@ fn orphan_files_are_emptied() {
     assert_repaired(&slot, &["orphan-file-entry"]);
     let missing = patched(&device, first * 1024, &1300u32.to_le_bytes());
     assert_repaired(&missing, &["orphan-list-next"]);
+    let twice = [13u32.to_le_bytes(), 13u32.to_le_bytes()].concat();
+    let twice = patched(&device, first * 1024, &twice);
+    assert_repaired(&twice, &["orphan-list-next", "orphan-file-entry"]);
     let magic = patched(&device, first * 1024 + 1016, b"xx");
     assert_repaired(&magic, &["orphan-file-block"]);
     let present = changed(&device, &["feature orphan_present"]);
@@ -97,4 +100,22 @@ fn orphans_with_links_are_cut_at_their_size() {
             );
         }
     }
+}
+
+#[test]
+fn a_table_that_names_itself_is_cut_once() {
+    let device = files("-t ext2 -b 1024");
+    let text = uext4_testkit::e2fsprogs::debugfs(stored(&device).path(), "bmap a 0");
+    let block: u32 = text.trim().parse().unwrap();
+    let table = block.to_le_bytes().repeat(256);
+    let device = patched(&device, block as usize * 1024, &table);
+    let requests = [
+        "ssv last_orphan 12",
+        "sif <12> size 0",
+        &format!("sif <12> block[TIND] {block}"),
+    ];
+    let start = std::time::Instant::now();
+    let found = opened(&changed(&device, &requests), &Options::default());
+    assert_eq!(found.findings, ["orphan"]);
+    assert!(start.elapsed().as_secs() < 10);
 }

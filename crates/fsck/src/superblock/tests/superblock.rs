@@ -247,3 +247,24 @@ fn noise_is_refused_or_mended_without_a_panic() {
         }
     }
 }
+
+#[test]
+fn more_groups_than_memory_allows_are_refused_before_their_tables_are_made() {
+    let device = made("-t ext2 -b 1024", "16M");
+    let options = Options {
+        memory: 500,
+        ..Options::default()
+    };
+    let found = opened(&device, &options);
+    assert!(matches!(found.result, Err(Error::Memory { need, limit: 500 }) if need > 500));
+    assert!(opened(&device, &Options::default()).result.is_ok());
+}
+
+#[test]
+fn changes_in_blocks_of_another_size_are_refused() {
+    let device: Arc<dyn BlockDevice> = made("-t ext4 -b 1024", "16M");
+    let overlay = Overlay::new(device, BlockSize::from_bytes(4096).unwrap(), u64::MAX);
+    let options = Options::default();
+    let result = open(overlay, &options, &Findings::new(&(), 10));
+    assert!(matches!(result, Err(Error::Refused { .. })));
+}
