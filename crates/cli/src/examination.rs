@@ -45,6 +45,7 @@ impl ExamineArgs {
             replay: !self.image.no_replay,
             shared_blocks: SharedBlocks::Clone,
             rebuild_directories: false,
+            abandoned_mmp: None,
             now: now(),
         }
     }

@@ -6,15 +6,18 @@ use std::path::Path;
 use uext4_blockdev::BlockDevice;
 
 use crate::error::Result;
+use crate::mmp::while_claimed;
+pub use crate::mmp::{Pause, abandoned_number};
 use crate::overlay::Overlay;
-use crate::redo::Writes;
+use crate::redo::{UnfinishedRepair, Writes};
 use crate::undo;
 
 /// Writes a plan to the device that it was made from, and returns how many blocks change. With
 /// `undo`, the old contents of all blocks that are overwritten are durable in a new file at that
 /// path before the first of them changes. A power cut at any write leaves the device as it was, or
-/// so that [`finish`](crate::UnfinishedRepair::finish) or the undo file completes the one or the
-/// other.
+/// so that [`finish`] or the undo file completes the one or the other.
+///
+/// With multiple mount protection its block is claimed meanwhile; `pause` waits for other hosts.
 ///
 /// # Errors
 /// [`crate::Error::NoSpace`] if the file system has no room for the redo log, and there is no undo
@@ -25,6 +28,7 @@ pub fn in_place(
     plan: &Overlay,
     writes: &Writes,
     undo: Option<&Path>,
+    pause: &Pause<'_>,
 ) -> Result<u64> {
     if writes.count() == 0 {
         return Ok(0);
@@ -34,13 +38,24 @@ pub fn in_place(
         let becoming = writes.becoming(plan)?;
         let mut becomes = |block, content: &mut [u8]| becoming.read(block, content);
         undo::keep(device, plan.block_size(), &blocks, &mut becomes, path)?;
-        if !writes.has_log() {
-            writes.write_without_log(device, plan)?;
-            return Ok(writes.count());
-        }
     }
-    writes.write(device, plan)?;
+    while_claimed(device, plan, pause, || match undo {
+        Some(_) if !writes.has_log() => writes.write_without_log(device, plan),
+        _ => writes.write(device, plan),
+    })?;
     Ok(writes.count())
+}
+
+/// Completes a repair that was cut off.
+///
+/// # Errors
+/// [`crate::Error::Refused`] if another host has the file system; of the device.
+pub fn finish(
+    device: &dyn BlockDevice,
+    repair: &UnfinishedRepair,
+    pause: &Pause<'_>,
+) -> Result<()> {
+    while_claimed(device, device, pause, || repair.finish(device))
 }
 
 /// Writes a plan to a copy of the device that it was made from, and returns how many blocks

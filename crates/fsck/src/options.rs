@@ -35,6 +35,9 @@ pub struct Options {
     pub shared_blocks: SharedBlocks,
     /// Build the index of all directories anew (`-D`).
     pub rebuild_directories: bool,
+    /// The number in the block for multiple mount protection that a host left there which is no
+    /// longer at work: what [`crate::apply::abandoned_number`] returned. Any other is refused.
+    pub abandoned_mmp: Option<u32>,
     /// The time of the repair, in seconds since 1970, for deleted inodes.
     pub now: u32,
 }
@@ -50,6 +53,7 @@ impl Default for Options {
             replay: true,
             shared_blocks: SharedBlocks::Clone,
             rebuild_directories: false,
+            abandoned_mmp: None,
             now: 0,
         }
     }

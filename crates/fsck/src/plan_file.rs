@@ -268,12 +268,6 @@ pub fn read(
     let (1, Some(block_size)) = (head.plan, block_size) else {
         return Err(refused("it is no plan of this version"));
     };
-    if head.device_len != device.len() || head.superblock_sha256 != superblock_digest(&**device)? {
-        return Err(changed("its superblock or length differs"));
-    }
-    if !head.consistent {
-        return Err(refused("it does not lead to a consistent file system"));
-    }
     if UnfinishedRepair::find(&**device)?.is_some() {
         return Err(Error::Refused {
             what:
@@ -281,6 +275,12 @@ pub fn read(
                    a new plan then"
                     .to_owned(),
         });
+    }
+    if head.device_len != device.len() || head.superblock_sha256 != superblock_digest(&**device)? {
+        return Err(changed("its superblock or length differs"));
+    }
+    if !head.consistent {
+        return Err(refused("it does not lead to a consistent file system"));
     }
     for _ in 0..head.findings {
         lines.next()?;

@@ -29,6 +29,7 @@ mod unfinished;
 use uext4_blockdev::BlockDevice;
 use uext4_ondisk::num::{index, len64};
 use uext4_ondisk::repair_log::{RepairPointer, log_blocks, runs_max};
+use uext4_ondisk::superblock::{SUPERBLOCK_OFFSET, SuperBlock};
 use uext4_ondisk::{BlockSize, Pblk};
 
 use crate::clusters::ClusterSet;
@@ -66,11 +67,14 @@ impl Writes {
         let mut log = None;
         if !numbers.is_empty() {
             add_superblock(&mut numbers, block_size);
+            let mut superblock = [0; primary::LEN];
+            plan.read_at(SUPERBLOCK_OFFSET, &mut superblock)?;
+            let blocks = SuperBlock::parse(&superblock).map_or(u64::MAX, |sb| sb.blocks_count());
             let wanted = Wanted {
                 blocks: log_blocks(block_size.bytes(), len64(numbers.len())),
                 runs_max: index(runs_max(block_size.bytes())),
                 not: &numbers,
-                device_blocks: plan.base().len() >> block_size.log2(),
+                end: blocks.min(plan.base().len() >> block_size.log2()),
             };
             log = find_room(used, &wanted);
         }

@@ -56,7 +56,7 @@ pub fn block_size(device: &Arc<dyn BlockDevice>, options: &Options) -> Result<Bl
 pub fn open(overlay: Overlay, options: &Options, findings: &Findings<'_>) -> Result<Volume> {
     let found = usable(&overlay, options, findings)?;
     let mut volume = volume(overlay, found.geometry, found.superblock, options)?;
-    mmp::refuse_if_in_use(&volume)?;
+    mmp::refuse_if_in_use(&volume, options)?;
     let mut replay = Replay::NotNeeded;
     if journal::replay(&volume, options, findings)? {
         replay = Replay::Done;

@@ -27,6 +27,7 @@ use uext4_ondisk::checksum::crc32c;
 use uext4_ondisk::num::len64;
 
 use crate::error::{Error, Result};
+use crate::mmp::{Pause, while_claimed};
 use crate::redo::primary::{self, SECTOR_LEN};
 
 /// Most bytes of the first line.
@@ -140,14 +141,14 @@ fn sums(offset: u64, content: &[u8]) -> impl Iterator<Item = u32> + '_ {
 ///
 /// # Errors
 /// [`Error::Refused`] if it is no whole undo file, or not of this device as it is: nothing was
-/// written then. Of the device: then the file can be used again.
-pub fn undo(device: &dyn BlockDevice, path: &Path) -> Result<u64> {
-    let superblock = |block: &Kept<'_>| block.number == primary::block(block.size).0;
+/// written then; the same if another host has the file system, for which `pause` waits. Of the
+/// device: then the file can be used again.
+pub fn undo(device: &dyn BlockDevice, path: &Path, pause: &Pause<'_>) -> Result<u64> {
     let mut other = None;
     let mut has_superblock = false;
     let mut now = Vec::new();
     read(device, path, &mut |block| {
-        has_superblock |= superblock(block);
+        has_superblock |= block.is_superblock();
         if other.is_none() && !block.is_on(device, &mut now)? {
             other = Some(block.number);
         }
@@ -162,17 +163,22 @@ pub fn undo(device: &dyn BlockDevice, path: &Path) -> Result<u64> {
             ),
         });
     }
-    if has_superblock {
-        primary::mark_errors(device)?;
-    }
-    read(device, path, &mut |block| match superblock(block) {
-        true => Ok(()),
-        false => Ok(device.write_at(block.offset, block.content)?),
-    })?;
-    device.flush()?;
-    let blocks = read(device, path, &mut |block| match superblock(block) {
-        true => Ok(device.write_at(block.offset, block.content)?),
-        false => Ok(()),
+    while_claimed(device, device, pause, || {
+        if has_superblock {
+            primary::mark_errors(device)?;
+        }
+        put_back(device, path, false)?;
+        put_back(device, path, true)
+    })
+}
+
+/// Puts back the superblock, or all other blocks, and returns when they are durable.
+fn put_back(device: &dyn BlockDevice, path: &Path, superblock: bool) -> Result<u64> {
+    let blocks = read(device, path, &mut |block| {
+        if block.is_superblock() == superblock {
+            device.write_at(block.offset, block.content)?;
+        }
+        Ok(())
     })?;
     device.flush()?;
     Ok(blocks)
@@ -191,6 +197,10 @@ struct Kept<'a> {
 }
 
 impl Kept<'_> {
+    fn is_superblock(&self) -> bool {
+        self.number == primary::block(self.size).0
+    }
+
     /// Whether each of its sectors on the device is what it was or what it became.
     fn is_on(&self, device: &dyn BlockDevice, now: &mut Vec<u8>) -> Result<bool> {
         now.resize(self.content.len(), 0);
@@ -329,10 +339,10 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("undo");
         let changed = kept(&path);
-        assert_eq!(undo(&changed, &path).unwrap(), 3);
+        assert_eq!(undo(&changed, &path, &|_| ()).unwrap(), 3);
         assert_eq!(changed.to_bytes(), device().to_bytes());
         // A second time nothing else happens.
-        assert_eq!(undo(&changed, &path).unwrap(), 3);
+        assert_eq!(undo(&changed, &path, &|_| ()).unwrap(), 3);
         assert_eq!(changed.to_bytes(), device().to_bytes());
     }
 
@@ -356,13 +366,13 @@ mod tests {
             let mut bytes = whole.clone();
             bytes[at] ^= 1;
             std::fs::write(&path, bytes).unwrap();
-            assert!(undo(&changed, &path).is_err(), "byte {at}");
+            assert!(undo(&changed, &path, &|_| ()).is_err(), "byte {at}");
         }
         std::fs::write(&path, &whole[..whole.len() - 1]).unwrap();
-        assert!(undo(&changed, &path).is_err());
+        assert!(undo(&changed, &path, &|_| ()).is_err());
         std::fs::write(&path, &whole).unwrap();
         let other = MemoryDevice::new(1 << 20);
-        let error = undo(&other, &path).unwrap_err().to_string();
+        let error = undo(&other, &path, &|_| ()).unwrap_err().to_string();
         assert!(
             error.contains("belongs to a device of 65536 bytes"),
             "{error}"
@@ -377,7 +387,7 @@ mod tests {
         let path = directory.path().join("undo");
         let changed = kept(&path);
         changed.write_at(4 * 1024, &[8; 512]).unwrap();
-        assert_eq!(undo(&changed, &path).unwrap(), 3);
+        assert_eq!(undo(&changed, &path, &|_| ()).unwrap(), 3);
         assert_eq!(changed.to_bytes(), device().to_bytes());
     }
 
@@ -388,12 +398,12 @@ mod tests {
         let changed = kept(&path);
         changed.write_at(60 * 1024 + 1000, &[1]).unwrap();
         let before = changed.to_bytes();
-        let error = undo(&changed, &path).unwrap_err().to_string();
+        let error = undo(&changed, &path, &|_| ()).unwrap_err().to_string();
         assert!(error.contains("block 60 is neither"), "{error}");
         assert_eq!(changed.to_bytes(), before);
         // A device of the same size, for which it was not made.
         let other = MemoryDevice::new(64 << 10);
-        assert!(undo(&other, &path).is_err());
+        assert!(undo(&other, &path, &|_| ()).is_err());
         assert_eq!(other.to_bytes(), vec![0; 64 << 10]);
     }
 
@@ -421,13 +431,13 @@ mod tests {
         for cut in 0..4 {
             let device = SimDevice::new(&start, SimOptions::default());
             device.cut_at_write(cut);
-            assert!(undo(&device, &path).is_err());
+            assert!(undo(&device, &path, &|_| ()).is_err());
             let after = device.power_cut(cut);
             let mut state = [0; 2];
             after.read_at(1024 + 0x3A, &mut state).unwrap();
             let written = after.to_bytes()[50 * 1024..52 * 1024] != [0xEE; 2048];
             assert!(!written || cut == 3 || state[0] & 2 != 0, "cut at {cut}");
-            assert_eq!(undo(&after, &path).unwrap(), 3);
+            assert_eq!(undo(&after, &path, &|_| ()).unwrap(), 3);
             assert!(after.to_bytes() == bytes, "cut at {cut}");
         }
     }

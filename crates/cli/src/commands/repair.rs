@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use uext4_blockdev::{Access, BlockDevice};
@@ -179,10 +180,17 @@ pub fn finish_repair(
     messages::warning(format_args!(
         "{image}: a repair was cut off: it is finished first, writing {blocks}"
     ));
-    repair
-        .finish(&**device)
-        .map_err(|error| args.failure(&error))?;
+    apply::finish(&**device, &repair, &pause).map_err(|error| args.failure(&error))?;
     Ok(true)
+}
+
+/// Waits for hosts that may have the file system too.
+pub fn pause(time: Duration) {
+    messages::warning(format_args!(
+        "multiple mount protection: waiting {} s for other hosts",
+        time.as_secs()
+    ));
+    std::thread::sleep(time);
 }
 
 /// Examines the image and what the remedies make of it.
@@ -202,6 +210,10 @@ pub fn make_plan(
         Dup::KeepOldest => SharedBlocks::KeepOldest,
         Dup::Zero => SharedBlocks::Zero,
     };
+    if !device.is_read_only() {
+        let number = apply::abandoned_number(&**device, &pause);
+        options.abandoned_mmp = number.map_err(|error| args.failure(&error))?;
+    }
     let outcome = uext4_fsck::plan(device, &options, observer);
     outcome.map_err(|error| args.failure(&error))
 }
@@ -268,7 +280,7 @@ pub fn carry_out(
         let is_record = matches!(outcome.record, Record::Alone | Record::Unclean);
         let done = match is_record && undo.is_none() {
             true => outcome.write_record(&**device),
-            false => apply::in_place(&**device, &outcome.overlay, writes, undo).map(drop),
+            false => apply::in_place(&**device, &outcome.overlay, writes, undo, &pause).map(drop),
         };
         return done.map_err(|error| args.failure(&error));
     };
@@ -292,7 +304,8 @@ fn apply_plan(
     let plan = plan_file::read(&mut BufReader::new(file), device, memory).map_err(failed)?;
     let undo = args.how.undo.as_deref();
     interrupt::stop_if_requested()?;
-    let count = apply::in_place(&**device, &plan.overlay, &plan.writes, undo).map_err(failed)?;
+    let count = apply::in_place(&**device, &plan.overlay, &plan.writes, undo, &pause);
+    let count = count.map_err(failed)?;
     if !args.json {
         writeln!(out, "repaired: {} written", counted(count, "block"))?;
     }

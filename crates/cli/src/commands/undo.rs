@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::Output;
+use super::{Output, repair};
 use crate::args::PlaceArgs;
 use crate::examination::{self, counted};
 use crate::failure::{Exit, Failure};
@@ -14,8 +14,10 @@ use crate::{interrupt, open};
 
 /// Put back what a repair overwrote
 ///
-/// The file was made by `uext4 repair --undo FILE`. It is verified as a whole before the first
-/// byte of the image is written, and can be used again if that is cut off.
+/// The file was made by `uext4 repair --undo FILE`. Before the first byte of the image is written,
+/// it is verified as a whole, and so is that the image holds nothing but what the repair found or
+/// made there: a file of another image, or of one that was mounted since, is refused. If it is cut
+/// off, it can be done again.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   uext4 repair -y --undo disk.undo disk.img
@@ -36,7 +38,7 @@ pub fn run(args: &UndoArgs, out: &mut Output) -> Result<Exit, Failure> {
     let device = open::to_restore(&args.place)?;
     // What is begun is completed.
     let deferred = interrupt::defer();
-    let blocks = uext4_fsck::undo::undo(&*device, &args.file);
+    let blocks = uext4_fsck::undo::undo(&*device, &args.file, &repair::pause);
     drop(deferred);
     let image = args.place.image.display();
     let blocks = blocks.map_err(|error| examination::failure(image, &error))?;

@@ -4,9 +4,12 @@ use std::fs;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
-use uext4_testkit::complaints;
+use uext4_blockdev::{BlockDevice, MemoryDevice};
+use uext4_fsck::{Writes, apply};
+use uext4_testkit::{SimDevice, SimOptions, complaints};
 
 use crate::changing::{done, judge};
 use crate::checking::{SAFE, UNSAFE, damaged, ended};
@@ -297,4 +300,61 @@ fn wrong_words_are_wrong_usage() {
         let (code, printed) = repair(Path::new("none"), options);
         assert_eq!(code, Some(16), "{options:?}: {printed}");
     }
+}
+
+#[test]
+fn an_image_that_was_in_use_since_is_not_undone() {
+    let Some((scratch, image)) = damaged(UNSAFE) else {
+        return;
+    };
+    let saved = scratch.path().join("saved");
+    let (code, printed) = repair(&image, &["-y", "--undo", text(&saved)]);
+    assert_eq!(code, Some(1), "{printed}");
+    uext4_ok(&["mkdir", text(&image), "/new"]);
+    let before = fs::read(&image).unwrap();
+    let (code, printed) = ended(&["undo", text(&saved), text(&image)]);
+    assert_eq!(code, Some(8), "{printed}");
+    assert!(printed.contains("in use since the repair"), "{printed}");
+    assert!(fs::read(&image).unwrap() == before);
+}
+
+/// Repairs the image, and loses the power when half of the blocks are written.
+fn cut_off(image: &Path) {
+    let start = MemoryDevice::from_bytes(fs::read(image).unwrap());
+    let whole: Arc<dyn BlockDevice> = Arc::new(start.snapshot());
+    let outcome = uext4_fsck::plan(&whole, &uext4_fsck::Options::default(), &()).unwrap();
+    let writes = Writes::new(&outcome.overlay, &outcome.used).unwrap();
+    let log = writes.log().unwrap().iter().map(|run| run.blocks);
+    let cut = log.sum::<u64>() + 1 + writes.count() / 2;
+    let device = SimDevice::new(&start, SimOptions::default());
+    device.cut_at_write(cut);
+    assert!(apply::in_place(&device, &outcome.overlay, &writes, None, &|_| ()).is_err());
+    fs::write(image, device.contents().to_bytes()).unwrap();
+}
+
+#[test]
+fn a_repair_that_was_cut_off_is_finished_before_all_else() {
+    let Some((scratch, image)) = damaged(UNSAFE) else {
+        return;
+    };
+    cut_off(&image);
+    let before = fs::read(&image).unwrap();
+    let saved = scratch.path().join("saved");
+    let (code, printed) = repair(&image, &["-y", "--undo", text(&saved)]);
+    assert_eq!(code, Some(8), "{printed}");
+    assert!(printed.contains("finished before another"), "{printed}");
+    let plan = scratch.path().join("plan");
+    fs::write(
+        &plan,
+        uext4(&["repair", "--plan", "--json", text(&image)]).stdout,
+    )
+    .unwrap();
+    let (code, printed) = repair(&image, &["--apply", text(&plan)]);
+    assert_eq!(code, Some(8), "{printed}");
+    assert!(printed.contains("finish it first"), "{printed}");
+    assert!(fs::read(&image).unwrap() == before);
+    let (code, printed) = repair(&image, &["-y"]);
+    assert_eq!(code, Some(1), "{printed}");
+    assert!(printed.contains("it is finished first"), "{printed}");
+    judge(&image);
 }

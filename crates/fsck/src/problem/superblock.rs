@@ -94,7 +94,14 @@ super::problems! {
     MmpBlock = "mmp-block", Damage, Nothing, ["PR_0_MMP_INVALID_BLK"],
         "s_mmp_block is {found}, which cannot be", "clear it and the feature mmp";
     MmpMagic = "mmp-magic", Damage, Nothing, ["PR_0_MMP_INVALID_MAGIC"],
-        "the block for multiple mount protection is not one", "write a new one";
+        "the block for multiple mount protection is not one",
+        "clear its number and the feature mmp";
+    MmpSequence = "mmp-sequence", Damage, Nothing, [],
+        "the sequence number of the block for multiple mount protection means nothing",
+        "mark the block as clean";
+    MmpMark = "mmp-mark", Safe, Nothing, [],
+        "a repair by this host was cut off, and its mark in the block for multiple mount \
+         protection is left", "mark the block as clean";
     MmpChecksum = "mmp-checksum", Safe, Nothing, ["PR_0_MMP_CSUM_INVALID"],
         "the checksum of the block for multiple mount protection does not match",
         "compute it anew";

@@ -111,8 +111,8 @@ pub struct Wanted<'a> {
     pub runs_max: usize,
     /// Blocks that it must not take, ascending.
     pub not: &'a [u64],
-    /// Blocks of the device.
-    pub device_blocks: u64,
+    /// The first block that is not the file system's, or not the device's.
+    pub end: u64,
 }
 
 /// Free runs that hold a log: the first that holds all of it, or else the longest ones.
@@ -121,11 +121,11 @@ pub fn find_room(used: &ClusterSet, wanted: &Wanted<'_>) -> Option<Places> {
     let mut at = used.first_absent(0);
     while let Some(first) = at {
         let end = used.first_present(first, u64::MAX);
-        let blocks = used.first_block(first).0..used.first_block(end).0.min(wanted.device_blocks);
+        let blocks = used.first_block(first).0..used.first_block(end).0.min(wanted.end);
         for run in without(blocks, wanted.not) {
             if run.blocks >= wanted.blocks {
                 let blocks = wanted.blocks;
-                return Places::new(vec![LogRun { blocks, ..run }], wanted.device_blocks);
+                return Places::new(vec![LogRun { blocks, ..run }], wanted.end);
             }
             longest.push(Reverse(run));
             if longest.len() > wanted.runs_max {
@@ -141,7 +141,7 @@ pub fn find_room(used: &ClusterSet, wanted: &Wanted<'_>) -> Option<Places> {
         missing -= blocks;
         runs.push(LogRun { blocks, ..run });
         if missing == 0 {
-            return Places::new(runs, wanted.device_blocks);
+            return Places::new(runs, wanted.end);
         }
     }
     None

@@ -4,8 +4,6 @@ use uext4_blockdev::MemoryDevice;
 use uext4_mkfs::{Options, format, layout};
 use uext4_testkit::{SimDevice, SimOptions};
 
-use uext4_ondisk::superblock::SUPERBLOCK_OFFSET;
-
 use super::primary::LEN as SUPERBLOCK_LEN;
 use super::*;
 
@@ -169,7 +167,7 @@ fn a_log_of_a_file_system_that_was_in_use_since_is_forgotten() {
     let image = cut_off();
     assert!(UnfinishedRepair::find(&image).unwrap().is_some());
     let mut bytes = primary::read(&image).unwrap().unwrap();
-    let mut superblock = uext4_ondisk::superblock::SuperBlock::parse(&bytes).unwrap();
+    let mut superblock = SuperBlock::parse(&bytes).unwrap();
     superblock.s_mnt_count = (superblock.s_mnt_count.get() + 1).into();
     superblock.update_checksum();
     bytes.copy_from_slice(zerocopy::IntoBytes::as_bytes(&superblock));
@@ -198,7 +196,7 @@ fn until_the_third_step_the_superblock_is_the_old_one() {
     assert!(RepairPointer::find(&now).is_some());
     let pointer = uext4_ondisk::repair_log::POINTER_OFFSET;
     assert_eq!(old[..pointer], now[..pointer]);
-    assert!(uext4_ondisk::superblock::SuperBlock::parse(&now).is_ok());
+    assert!(SuperBlock::parse(&now).is_ok());
 }
 
 #[test]

@@ -13,6 +13,7 @@ use uext4_blockdev::{BlockDevice, MemoryDevice};
 use uext4_fsck::{
     ClusterSet, Error, Finding, Observer, Options, Outcome, UnfinishedRepair, Writes, apply, plan,
 };
+use uext4_ondisk::superblock::SuperBlock;
 use uext4_ondisk::{BlockSize, Pblk};
 use uext4_testkit::damage::images;
 use uext4_testkit::damage::{Kind, Sums, kinds};
@@ -85,20 +86,24 @@ fn planned(device: Arc<dyn BlockDevice>) -> Result<Outcome, Error> {
 /// What the next run does: finishes what was begun, and then whatever else there is to do.
 fn rerun(device: &Arc<SimDevice>) -> Result<(), Error> {
     if let Some(repair) = UnfinishedRepair::find(&**device)? {
-        repair.finish(&**device)?;
+        apply::finish(&**device, &repair, &|_| ())?;
     }
     let outcome = planned(Arc::clone(device) as _)?;
     let writes = Writes::new(&outcome.overlay, &outcome.used)?;
-    apply::in_place(&**device, &outcome.overlay, &writes, None)?;
+    apply::in_place(&**device, &outcome.overlay, &writes, None, &|_| ())?;
     Ok(())
 }
 
-/// The bytes of all blocks in use, and of those before the first cluster.
+/// The bytes of all blocks in use, and of those before the first cluster. The block for multiple
+/// mount protection is left out: a cut leaves the name of the host that repaired in it.
 fn in_use(image: &MemoryDevice, block_size: BlockSize, used: &ClusterSet) -> Vec<u8> {
     let mut bytes = image.to_bytes();
+    let superblock = SuperBlock::parse(&bytes[1024..2048]).unwrap();
+    let mmp = Pblk(superblock.s_mmp_block.get());
     for (block, content) in (0..).map(Pblk).zip(bytes.chunks_mut(block_size.len())) {
         let clusters = used.of_blocks(block, 1);
-        if !clusters.is_empty() && !used.contains_any(clusters) {
+        let is_mmp = block == mmp && block != Pblk(0);
+        if is_mmp || !clusters.is_empty() && !used.contains_any(clusters) {
             content.fill(0);
         }
     }
@@ -125,7 +130,7 @@ fn cut(case: &Case, count: &AtomicU64) -> Result<(), String> {
     let block_size = overlay.block_size();
     let writes = Writes::new(overlay, used).map_err(|error| error.to_string())?;
     let whole = SimDevice::new(&damaged, SimOptions::default());
-    match apply::in_place(&whole, overlay, &writes, None) {
+    match apply::in_place(&whole, overlay, &writes, None, &|_| ()) {
         Ok(0) => return Ok(()),
         // Such a repair needs an undo file.
         Err(Error::NoSpace { .. }) => return Ok(()),
@@ -140,7 +145,7 @@ fn cut(case: &Case, count: &AtomicU64) -> Result<(), String> {
         };
         let device = SimDevice::new(&damaged, options);
         device.cut_at_write(at);
-        if apply::in_place(&device, overlay, &writes, None).is_ok() {
+        if apply::in_place(&device, overlay, &writes, None, &|_| ()).is_ok() {
             return Err(format!("the power did not go at write {at}"));
         }
         let after = SimDevice::new(&device.power_cut(seed), SimOptions::default());

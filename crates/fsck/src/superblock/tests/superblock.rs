@@ -213,7 +213,7 @@ fn multiple_mount_protection_is_respected_and_mended() {
     let bytes = device.to_bytes();
     let number = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
     let block = number(1024 + 0x168) as usize * 1024;
-    assert_repaired(&patched(&device, block, b"xyz"), &["mmp-magic"]);
+    assert_mended(&patched(&device, block, b"xyz"), &["mmp-magic"]);
     assert_repaired(&patched(&device, block + 0x20, b"xyz"), &["mmp-checksum"]);
     let plain = made("-t ext4 -b 1024 -O mmp,^metadata_csum", "8M");
     let bytes = plain.to_bytes();
