@@ -40,6 +40,7 @@ mod backups;
 mod bitmaps;
 mod clusters;
 mod connect;
+mod copies;
 mod descriptors;
 mod directories;
 mod directory_list;
