@@ -63,6 +63,7 @@ pub mod problem;
 mod quota;
 mod rebuild;
 mod redo;
+mod repeats;
 mod report;
 mod resize_inode;
 mod run;
