@@ -85,7 +85,11 @@ pub fn command() -> clap::Command {
 /// # Errors
 /// The error that ends the command early.
 pub fn run(cli: &Cli) -> Result<Exit, Failure> {
-    let mut out = output(Box::new(std::io::stdout().lock()));
+    let stdout = std::io::stdout().lock();
+    let mut out = output(match goes_on_unread(&cli.command) {
+        true => Box::new(UntilClosed(Some(stdout))),
+        false => Box::new(stdout),
+    });
     let exit = match &cli.command {
         Command::Build(args) => build::run(args, &mut out),
         Command::Mkfs(args) => mkfs::run(args, &mut out),
@@ -137,6 +141,51 @@ pub fn run(cli: &Cli) -> Result<Exit, Failure> {
         (Ok(exit), Err(Failure::BrokenPipe)) => Ok(exit),
         (Ok(exit), Err(failure)) => Err(failure.at_least(exit)),
         (exit, _) => exit,
+    }
+}
+
+/// Whether a command does its work to the end, and ends with what came of it, when the reader of
+/// its output goes away: what it prints is not what it is for.
+fn goes_on_unread(command: &Command) -> bool {
+    matches!(
+        command,
+        Command::Check(_)
+            | Command::Repair(_)
+            | Command::Undo(_)
+            | Command::Salvage(_)
+            | Command::Fsck(_)
+    )
+}
+
+/// An output that takes everything when its reader has gone away.
+struct UntilClosed<W>(Option<W>);
+
+impl<W: Write> UntilClosed<W> {
+    fn unless_closed<T>(
+        &mut self,
+        closed: T,
+        act: impl FnOnce(&mut W) -> std::io::Result<T>,
+    ) -> std::io::Result<T> {
+        let Some(inner) = &mut self.0 else {
+            return Ok(closed);
+        };
+        match act(inner) {
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {
+                self.0 = None;
+                Ok(closed)
+            }
+            result => result,
+        }
+    }
+}
+
+impl<W: Write> Write for UntilClosed<W> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.unless_closed(bytes.len(), |inner| inner.write(bytes))
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.unless_closed((), Write::flush)
     }
 }
 

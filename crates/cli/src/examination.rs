@@ -10,6 +10,7 @@ use uext4_fsck::{Error, Finding, Observer, Options, Progress, SharedBlocks};
 
 use crate::args::{ImageArgs, parse_size};
 use crate::failure::{Exit, Failure};
+use crate::interrupt;
 use crate::progress::Examining;
 
 /// How an image is examined.
@@ -115,5 +116,9 @@ impl<F: FnMut(&Finding) + Send> Observer for Watching<F> {
 
     fn progress(&self, progress: Progress) {
         self.bar.lock().show(progress);
+    }
+
+    fn is_cancelled(&self) -> bool {
+        interrupt::is_requested()
     }
 }

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use uext4_fsck::{Finding, Observer, Pass, Progress};
 
 use crate::failure::{Exit, Failure};
+use crate::interrupt;
 use crate::progress::Examining;
 
 /// Where progress goes.
@@ -64,6 +65,10 @@ impl Observer for Reporting {
                 }
             }
         }
+    }
+
+    fn is_cancelled(&self) -> bool {
+        interrupt::is_requested()
     }
 }
 

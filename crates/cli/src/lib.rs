@@ -26,6 +26,7 @@ mod group_space;
 mod help;
 mod helper;
 mod identify;
+mod interrupt;
 mod json;
 mod listener;
 mod messages;

@@ -123,6 +123,40 @@ pub fn to_examine(args: &ImageArgs, access: Access) -> Result<Arc<dyn BlockDevic
     Ok(device)
 }
 
+/// Where the kernel has the image mounted and may write: what is read of it changes meanwhile.
+fn written_by_a_mount(image: &Path) -> Option<String> {
+    let itself = attached::place_of(&image.to_string_lossy());
+    let by_loop = || attached::place_of(&attached::loop_device(image)?);
+    let (dir, writes) = itself.or_else(by_loop)?;
+    writes.then_some(dir)
+}
+
+/// Warns of findings that may be none because the kernel has the image mounted.
+pub fn warn_if_mounted(image: &Path) {
+    if let Some(dir) = written_by_a_mount(image) {
+        messages::warning(format_args!(
+            "{}: is mounted at {dir} and may change meanwhile: what is found may be wrong",
+            image.display()
+        ));
+    }
+}
+
+/// For copies that rely on an image that does not change meanwhile.
+///
+/// # Errors
+/// Exit 8 if the kernel has it mounted and may write.
+pub fn must_not_be_mounted(image: &Path) -> Result<(), Failure> {
+    let Some(dir) = written_by_a_mount(image) else {
+        return Ok(());
+    };
+    let image = image.display();
+    let what = format_args!("{image}: is mounted at {dir}, and a copy of it would be torn");
+    let failure = Failure::new(Exit::CouldNot, what);
+    Err(failure.hint(format!(
+        "`umount {dir}` first, or make a snapshot of the device"
+    )))
+}
+
 /// The device whose old contents are put back: claimed, whatever it holds by now.
 ///
 /// # Errors

@@ -31,7 +31,9 @@ pub fn in_place(
     }
     if let Some(path) = undo {
         let blocks = writes.overwritten();
-        undo::keep(device, plan.block_size(), blocks.into_iter(), path)?;
+        let becoming = writes.becoming(plan)?;
+        let mut becomes = |block, content: &mut [u8]| becoming.read(block, content);
+        undo::keep(device, plan.block_size(), &blocks, &mut becomes, path)?;
         if !writes.has_log() {
             writes.write_without_log(device, plan)?;
             return Ok(writes.count());

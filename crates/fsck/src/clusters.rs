@@ -1,7 +1,8 @@
 //! Sets of clusters, which threads fill at the same time.
 //!
-//! One bitmap for each group, made when the first cluster of the group is added: a sparse file
-//! system costs what is used of it. Adding is one atomic operation for 64 clusters.
+//! One bitmap for each group, in chunks of 4,096 clusters that are made when the first cluster of
+//! each is added: a sparse file system costs what is used of it. Adding is one atomic operation for
+//! 64 clusters.
 
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -10,15 +11,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use uext4_ondisk::num::index;
 use uext4_ondisk::{Geometry, GroupNr, Pblk};
 
-/// A bit for each cluster of a group.
-type Group = OnceLock<Box<[AtomicU64]>>;
+/// Words of a chunk.
+const CHUNK: usize = 64;
+
+/// A bit for each cluster of a chunk.
+type Chunk = OnceLock<Box<[AtomicU64; CHUNK]>>;
+
+/// The chunks of a group.
+type Group = OnceLock<Box<[Chunk]>>;
 
 /// A set of the clusters of a file system. Clusters are counted from the first data block on.
 #[derive(Debug)]
 pub struct ClusterSet {
     groups: Box<[Group]>,
-    /// Those that were taken out again.
-    removed: Box<[Group]>,
+    /// Those that were taken out again, if any were.
+    removed: OnceLock<Box<[Group]>>,
     per_group: u32,
     clusters: u64,
     first_data_block: u64,
@@ -29,10 +36,9 @@ impl ClusterSet {
     /// The empty set.
     pub fn new(geometry: &Geometry) -> Self {
         let data = geometry.blocks_count - u64::from(geometry.first_data_block);
-        let groups = || (0..geometry.groups_count.get()).map(|_| OnceLock::new());
         Self {
-            groups: groups().collect(),
-            removed: groups().collect(),
+            groups: empty(index(geometry.groups_count.get())),
+            removed: OnceLock::new(),
             per_group: geometry.clusters_per_group.get(),
             clusters: data.div_ceil(1 << geometry.cluster_bits),
             first_data_block: geometry.first_data_block.into(),
@@ -85,7 +91,8 @@ impl ClusterSet {
             let mask = mask(from, bits);
             let old = word.fetch_and(!mask, Ordering::Relaxed) & mask;
             if old != 0 {
-                let (removed, ..) = self.word(&self.removed, at, end);
+                let removed = self.removed.get_or_init(|| empty(self.groups.len()));
+                let (removed, ..) = self.word(removed, at, end);
                 removed.fetch_or(old, Ordering::Relaxed);
             }
             at += u64::from(bits);
@@ -97,32 +104,45 @@ impl ClusterSet {
         let shape = |set: &Self| (set.per_group, set.cluster_bits, set.first_data_block);
         let others = others.filter(|others| shape(others) == shape(self));
         let others = others.map_or(&[][..], |others| &others.groups);
-        for sets in [&self.removed, others] {
+        let removed = self.removed.get().map_or(&[][..], |groups| groups);
+        for sets in [removed, others] {
             for (to, from) in self.groups.iter().zip(sets) {
                 let Some(from) = from.get() else {
                     continue;
                 };
-                let to = to.get_or_init(|| self.words());
+                let to = to.get_or_init(|| self.chunks());
                 for (to, from) in to.iter().zip(from) {
-                    to.fetch_or(from.load(Ordering::Relaxed), Ordering::Relaxed);
+                    let Some(from) = from.get() else {
+                        continue;
+                    };
+                    let to = to.get_or_init(chunk);
+                    for (to, from) in to.iter().zip(&**from) {
+                        to.fetch_or(from.load(Ordering::Relaxed), Ordering::Relaxed);
+                    }
                 }
             }
         }
     }
 
-    /// The words of a group without clusters.
-    fn words(&self) -> Box<[AtomicU64]> {
-        let words = self.per_group.div_ceil(64);
-        (0..words).map(|_| AtomicU64::new(0)).collect()
+    /// The chunks of a group without clusters.
+    fn chunks(&self) -> Box<[Chunk]> {
+        let count = index(self.per_group).div_ceil(64 * CHUNK);
+        (0..count).map(|_| OnceLock::new()).collect()
+    }
+
+    /// The word that has a bit of a group; `None` if no cluster of the group was ever added.
+    fn load(&self, group: usize, bit: u32) -> Option<u64> {
+        let chunks = self.groups.get(group)?.get()?;
+        let at = index(bit / 64);
+        let words = chunks.get(at / CHUNK).and_then(OnceLock::get);
+        Some(words.map_or(0, |words| words[at % CHUNK].load(Ordering::Relaxed)))
     }
 
     /// Whether a cluster is in the set.
     pub fn contains(&self, cluster: u64) -> bool {
         let (group, bit) = self.split(cluster);
-        let words = self.groups.get(group).and_then(OnceLock::get);
-        words
-            .and_then(|words| words.get(index(bit / 64)))
-            .is_some_and(|word| word.load(Ordering::Relaxed) >> (bit % 64) & 1 != 0)
+        self.load(group, bit)
+            .is_some_and(|word| word >> (bit % 64) & 1 != 0)
     }
 
     /// Whether any of these clusters is in the set.
@@ -133,9 +153,7 @@ impl ClusterSet {
             let (group, bit) = self.split(at);
             let bits = (64 - bit % 64).min(self.per_group - bit);
             let bits = u64::from(bits).min(end - at);
-            let words = self.groups.get(group).and_then(OnceLock::get);
-            let word = words.and_then(|words| words.get(index(bit / 64)));
-            let word = word.map_or(0, |word| word.load(Ordering::Relaxed));
+            let word = self.load(group, bit).unwrap_or(0);
             if word & mask(bit % 64, bits as u32) != 0 {
                 return true;
             }
@@ -146,10 +164,9 @@ impl ClusterSet {
 
     /// Whether nothing is in the set.
     pub fn is_empty(&self) -> bool {
-        let words = self.groups.iter().filter_map(OnceLock::get).flatten();
-        words
-            .into_iter()
-            .all(|word| word.load(Ordering::Relaxed) == 0)
+        let chunks = self.groups.iter().filter_map(OnceLock::get).flatten();
+        let mut words = chunks.filter_map(OnceLock::get).flat_map(|chunk| &**chunk);
+        words.all(|word| word.load(Ordering::Relaxed) == 0)
     }
 
     /// How many clusters from `from` on, before `end`, are in the set if `from` is, or else are
@@ -160,15 +177,13 @@ impl ClusterSet {
         let mut at = from;
         while at < end {
             let (group, bit) = self.split(at);
-            let Some(words) = self.groups.get(group).and_then(OnceLock::get) else {
+            let Some(word) = self.load(group, bit) else {
                 if is_in {
                     break;
                 }
                 at = at.saturating_add((self.per_group - bit).into());
                 continue;
             };
-            let word = words.get(index(bit / 64));
-            let word = word.map_or(0, |word| word.load(Ordering::Relaxed));
             let other = if is_in { !word } else { word } >> (bit % 64);
             let left = (64 - bit % 64).min(self.per_group - bit);
             let same = other.trailing_zeros().min(left);
@@ -180,10 +195,22 @@ impl ClusterSet {
         at.min(end).saturating_sub(from)
     }
 
-    /// The words of a group, 64 clusters each from the lowest bit on; `None` if no cluster of the
+    /// Whether a cluster of the group was ever added.
+    pub fn has_group(&self, group: GroupNr) -> bool {
+        self.groups
+            .get(index(group.0))
+            .is_some_and(|group| group.get().is_some())
+    }
+
+    /// The words of a group, 64 clusters each from the lowest bit on; none if no cluster of the
     /// group was ever added.
-    pub fn group(&self, group: GroupNr) -> Option<&[AtomicU64]> {
-        self.groups.get(index(group.0))?.get().map(|words| &**words)
+    pub fn words(&self, group: GroupNr) -> impl Iterator<Item = u64> + '_ {
+        let chunks = self.groups.get(index(group.0)).and_then(OnceLock::get);
+        let chunks = chunks.into_iter().flatten();
+        chunks.flat_map(|chunk| {
+            let words = chunk.get();
+            (0..CHUNK).map(move |at| words.map_or(0, |words| words[at].load(Ordering::Relaxed)))
+        })
     }
 
     /// The first cluster from `from` on that is not in the set.
@@ -191,12 +218,9 @@ impl ClusterSet {
         let mut at = from;
         while at < self.clusters {
             let (group, bit) = self.split(at);
-            let Some(words) = self.groups.get(group).and_then(OnceLock::get) else {
+            let Some(word) = self.load(group, bit) else {
                 return Some(at);
             };
-            let word = words
-                .get(index(bit / 64))
-                .map_or(u64::MAX, |w| w.load(Ordering::Relaxed));
             let free = (!word >> (bit % 64)).trailing_zeros();
             let left = (64 - bit % 64).min(self.per_group - bit);
             if free < left {
@@ -215,13 +239,11 @@ impl ClusterSet {
         while at < end {
             let (group, bit) = self.split(at);
             let left = u64::from((64 - bit % 64).min(self.per_group - bit));
-            let words = self.groups.get(group).and_then(OnceLock::get);
-            let Some(words) = words else {
+            let Some(word) = self.load(group, bit) else {
                 at += u64::from(self.per_group - bit);
                 continue;
             };
-            let word = words.get(index(bit / 64));
-            let word = word.map_or(0, |word| word.load(Ordering::Relaxed)) >> (bit % 64);
+            let word = word >> (bit % 64);
             let skip = u64::from(word.trailing_zeros());
             if skip < left {
                 return (at + skip).min(end);
@@ -240,11 +262,23 @@ impl ClusterSet {
     /// The word of cluster `at`, the bit of it, and how many bits before `end` the word has.
     fn word<'s>(&self, groups: &'s [Group], at: u64, end: u64) -> (&'s AtomicU64, u32, u32) {
         let (group, bit) = self.split(at);
-        let words = groups[group].get_or_init(|| self.words());
+        let chunks = groups[group].get_or_init(|| self.chunks());
+        let in_group = index(bit / 64);
+        let words = chunks[in_group / CHUNK].get_or_init(chunk);
         let bits = (64 - bit % 64).min(self.per_group - bit);
         let bits = u64::from(bits).min(end - at) as u32;
-        (&words[index(bit / 64)], bit % 64, bits)
+        (&words[in_group % CHUNK], bit % 64, bits)
     }
+}
+
+/// Groups without clusters.
+fn empty(count: usize) -> Box<[Group]> {
+    (0..count).map(|_| OnceLock::new()).collect()
+}
+
+/// A chunk without clusters.
+fn chunk() -> Box<[AtomicU64; CHUNK]> {
+    Box::new([const { AtomicU64::new(0) }; CHUNK])
 }
 
 /// `bits` ones from bit `from` on; `bits` is 1 to 64.

@@ -13,6 +13,8 @@ mod places;
 mod proofs;
 mod tables;
 
+pub use tables::looks_like_table;
+
 use std::collections::HashSet;
 
 use uext4_ondisk::features::Incompat;

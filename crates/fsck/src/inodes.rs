@@ -22,6 +22,7 @@ mod symlink;
 #[cfg(test)]
 mod tests;
 mod torn;
+mod types;
 #[cfg(test)]
 mod unusual;
 mod worker;

@@ -35,7 +35,7 @@ pub struct Options {
     pub shared_blocks: SharedBlocks,
     /// Build the index of all directories anew (`-D`).
     pub rebuild_directories: bool,
-    /// The time of the repair, in seconds since 1970, for `s_lastcheck` and deleted inodes.
+    /// The time of the repair, in seconds since 1970, for deleted inodes.
     pub now: u32,
 }
 

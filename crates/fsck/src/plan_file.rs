@@ -15,18 +15,20 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use uext4_blockdev::BlockDevice;
+use uext4_ondisk::num::len64;
 use uext4_ondisk::superblock::SUPERBLOCK_OFFSET;
 use uext4_ondisk::{BlockSize, Pblk};
 
 use crate::error::{Error, Result};
 use crate::finding::Finding;
 use crate::overlay::{ChangedBlock, Overlay};
-use crate::redo::Writes;
+use crate::redo::{LogRun, UnfinishedRepair, Writes};
 use crate::report::Cause;
 
 /// Equal bytes between two changes that are shown as one.
 const GAP: usize = 8;
-/// Most bytes of a line: a block of 64 KiB, twice in hexadecimal, and some more.
+/// Bytes that a line may have at least: a block of 64 KiB, twice in hexadecimal, and some more.
+/// Numbers of causes come on top of that, as many as findings are shown.
 const LINE_MAX: u64 = 1 << 20;
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -37,8 +39,10 @@ struct Head {
     superblock_sha256: String,
     findings: u64,
     writes: u64,
-    /// The first block of the redo log, if there is room for one.
-    log: Option<u64>,
+    /// Whether the result is a consistent file system. If not, the plan is only to be read.
+    consistent: bool,
+    /// The runs of blocks of the redo log, if there is room for one.
+    log: Option<Vec<LogRun>>,
 }
 
 /// The line of a finding. [`FindingLine::new`] makes it for other outputs, too.
@@ -128,6 +132,15 @@ struct End {
     end: String,
 }
 
+/// What a plan says of itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Planned<'a> {
+    /// What was found.
+    pub findings: &'a [(Cause, Finding)],
+    /// Whether the result is a consistent file system.
+    pub consistent: bool,
+}
+
 /// Writes the plan as lines of JSON.
 ///
 /// # Errors
@@ -136,8 +149,9 @@ pub fn write(
     out: &mut dyn Write,
     overlay: &Overlay,
     writes: &Writes,
-    findings: &[(Cause, Finding)],
+    outcome: &Planned<'_>,
 ) -> Result<()> {
+    let findings = outcome.findings;
     let mut out = Lines {
         out,
         digest: Sha256::new(),
@@ -150,7 +164,8 @@ pub fn write(
         superblock_sha256: superblock_digest(device)?,
         findings: findings.len() as u64,
         writes: writes.count(),
-        log: writes.log().map(|block| block.0),
+        consistent: outcome.consistent,
+        log: writes.log().map(<[LogRun]>::to_vec),
     })?;
     for (number, (_, finding)) in (1..).zip(findings) {
         out.line(&FindingLine::new(number, finding))?;
@@ -235,7 +250,8 @@ pub struct ReadPlan {
 /// the rest in a temporary file.
 ///
 /// # Errors
-/// [`Error::Refused`] if it is no whole plan, or the device is no longer what it was made from.
+/// [`Error::Refused`] if it is no whole plan, does not lead to a consistent file system, or the
+/// device is no longer what it was made from or has a repair that must be finished first.
 pub fn read(
     input: &mut dyn BufRead,
     device: &Arc<dyn BlockDevice>,
@@ -245,6 +261,7 @@ pub fn read(
         input,
         digest: Sha256::new(),
         line: Vec::new(),
+        line_max: LINE_MAX.max(memory / 4),
     };
     let head: Head = lines.parse("a plan")?;
     let block_size = BlockSize::from_bytes(head.block_size);
@@ -253,6 +270,17 @@ pub fn read(
     };
     if head.device_len != device.len() || head.superblock_sha256 != superblock_digest(&**device)? {
         return Err(changed("its superblock or length differs"));
+    }
+    if !head.consistent {
+        return Err(refused("it does not lead to a consistent file system"));
+    }
+    if UnfinishedRepair::find(&**device)?.is_some() {
+        return Err(Error::Refused {
+            what:
+                "a repair of this image was cut off: finish it first by `uext4 repair`, and make \
+                   a new plan then"
+                    .to_owned(),
+        });
     }
     for _ in 0..head.findings {
         lines.next()?;
@@ -273,7 +301,7 @@ pub fn read(
         take(&overlay, &write)?;
         numbers.push(write.write);
     }
-    let writes = Writes::of_plan(block_size, numbers, head.log.map(Pblk), device.len());
+    let writes = Writes::of_plan(block_size, numbers, head.log, device.len());
     let writes = writes.ok_or_else(|| refused("its numbers of blocks cannot be"))?;
     Ok(ReadPlan { overlay, writes })
 }
@@ -334,14 +362,18 @@ struct Reader<'a> {
     input: &'a mut dyn BufRead,
     digest: Sha256,
     line: Vec<u8>,
+    line_max: u64,
 }
 
 impl Reader<'_> {
     fn next(&mut self) -> Result<()> {
         self.line.clear();
-        let mut part = io::Read::take(&mut *self.input, LINE_MAX);
+        let mut part = io::Read::take(&mut *self.input, self.line_max);
         let read = part.read_until(b'\n', &mut self.line);
         read.map_err(|error| refused(&format!("it cannot be read: {error}")))?;
+        if len64(self.line.len()) == self.line_max && self.line.last() != Some(&b'\n') {
+            return Err(refused("one of its lines is longer than --memory allows"));
+        }
         if self.line.last() != Some(&b'\n') {
             return Err(refused("it ends too early"));
         }
@@ -359,6 +391,7 @@ impl Reader<'_> {
 #[cfg(test)]
 mod tests {
     use uext4_blockdev::MemoryDevice;
+    use uext4_testkit::{SimDevice, SimOptions};
 
     use super::*;
     use crate::finding::Place;
@@ -367,31 +400,59 @@ mod tests {
     /// A device, and a plan of two writes for one finding as text.
     fn plan() -> (Arc<dyn BlockDevice>, Vec<u8>) {
         let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(64 << 10));
-        let overlay = Overlay::new(Arc::clone(&device), BlockSize::MIN, u64::MAX);
+        let text = plan_of(&device, true).0;
+        (device, text)
+    }
+
+    fn plan_of(device: &Arc<dyn BlockDevice>, consistent: bool) -> (Vec<u8>, Overlay, Writes) {
+        let overlay = Overlay::new(Arc::clone(device), BlockSize::MIN, u64::MAX);
         let change = |bytes: &mut [u8]| (bytes[3], bytes[5], bytes[900]) = (1, 2, 3);
         overlay.update(Pblk(1), Cause(7), change).unwrap();
         overlay.update(Pblk(9), Cause(7), change).unwrap();
         let finding = Finding::new(GroupProblem::ALL[0], Place::whole());
-        let writes = Writes::of_plan(BlockSize::MIN, vec![1, 9], Some(Pblk(20)), 64 << 10);
+        let log = LogRun {
+            blocks: 4,
+            start: 20,
+        };
+        let writes = Writes::of_plan(BlockSize::MIN, vec![1, 9], Some(vec![log]), 64 << 10);
+        let writes = writes.unwrap();
+        let outcome = Planned {
+            findings: &[(Cause(7), finding)],
+            consistent,
+        };
         let mut text = Vec::new();
-        write(
-            &mut text,
-            &overlay,
-            &writes.unwrap(),
-            &[(Cause(7), finding)],
-        )
-        .unwrap();
-        (device, text)
+        write(&mut text, &overlay, &writes, &outcome).unwrap();
+        (text, overlay, writes)
+    }
+
+    #[test]
+    fn a_plan_that_leads_to_no_consistent_file_system_is_refused() {
+        let (device, _) = plan();
+        let text = plan_of(&device, false).0;
+        let error = read(&mut &text[..], &device, 0).unwrap_err().to_string();
+        assert!(error.contains("consistent"), "{error}");
+    }
+
+    #[test]
+    fn an_unfinished_repair_comes_before_a_plan() {
+        let cut = SimDevice::new(&MemoryDevice::new(64 << 10), SimOptions::default());
+        let (device, _) = plan();
+        let (_, overlay, writes) = plan_of(&device, true);
+        // The log's four blocks and the pointer.
+        cut.cut_at_write(5);
+        assert!(writes.write(&cut, &overlay).is_err());
+        let device: Arc<dyn BlockDevice> = Arc::new(cut.contents());
+        let text = plan_of(&device, true).0;
+        let error = read(&mut &text[..], &device, 0).unwrap_err().to_string();
+        assert!(error.contains("finish it first"), "{error}");
     }
 
     #[test]
     fn a_plan_that_was_read_makes_the_same_changes() {
         let (device, text) = plan();
         let plan = read(&mut &text[..], &device, u64::MAX).unwrap();
-        assert_eq!(
-            (plan.writes.count(), plan.writes.log()),
-            (2, Some(Pblk(20)))
-        );
+        let start = plan.writes.log().map(|runs| runs[0].start);
+        assert_eq!((plan.writes.count(), start), (2, Some(20)));
         let mut content = [0; 1024];
         for block in [1, 9] {
             plan.overlay.read_block(Pblk(block), &mut content).unwrap();
@@ -413,6 +474,29 @@ mod tests {
             .map(|c| (c.at, c.becomes.as_str()))
             .collect();
         assert_eq!(places, [(3, "010002"), (900, "03")]);
+    }
+
+    #[test]
+    fn a_block_with_many_causes_can_be_read_again() {
+        let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(64 << 10));
+        let overlay = Overlay::new(Arc::clone(&device), BlockSize::MIN, u64::MAX);
+        let causes: Vec<Cause> = (0..200_000).map(Cause).collect();
+        overlay.replace_for(Pblk(9), &causes, &[1; 1024]).unwrap();
+        let finding = Finding::new(GroupProblem::ALL[0], Place::whole());
+        let findings: Vec<_> = causes.iter().map(|&c| (c, finding.clone())).collect();
+        let planned = Planned {
+            findings: &findings,
+            consistent: true,
+        };
+        let writes = Writes::of_plan(BlockSize::MIN, vec![1, 9], None, 64 << 10);
+        let mut text = Vec::new();
+        write(&mut text, &overlay, &writes.unwrap(), &planned).unwrap();
+        let longest = text.split(|byte| *byte == b'\n').map(<[u8]>::len).max();
+        assert!(longest > Some(1 << 20), "{longest:?}");
+        let plan = read(&mut &text[..], &device, 1 << 30).unwrap();
+        assert_eq!(plan.overlay.changed(), 1);
+        let error = read(&mut &text[..], &device, 0).unwrap_err().to_string();
+        assert!(error.contains("--memory"), "{error}");
     }
 
     #[test]

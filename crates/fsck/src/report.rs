@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use crate::finding::Finding;
 use crate::problem::{
-    GroupProblem, JournalProblem, Problem, QuotaProblem, Severity, SuperblockProblem,
+    GroupProblem, JournalProblem, LOSSES, Problem, QuotaProblem, Severity, SuperblockProblem,
 };
 
 /// The number of a finding: the cause of a change. Numbers are given in any order while a pass
@@ -62,10 +62,13 @@ pub struct Progress {
     pub total: u64,
 }
 
-/// Who follows an examination. All calls come from one thread at a time.
+/// Who follows an examination. Calls come from one thread at a time where nothing else is said.
 pub trait Observer: Sync {
     /// A finding, after its pass, in order.
     fn finding(&self, finding: &Finding);
+    /// Every finding when it is reported, also those that are only counted. From any thread, in any
+    /// order.
+    fn reported(&self, _finding: &Finding) {}
     /// How far it has come. From any thread, a few hundred times for each pass.
     fn progress(&self, _progress: Progress) {}
     /// Whether to stop.
@@ -105,6 +108,8 @@ pub struct Findings<'a> {
     notes: AtomicU64,
     /// Inodes that were deleted or cut in this round, because they waited for it.
     orphans: AtomicU64,
+    /// How many may lose each kind of [`crate::Loss`].
+    losses: [AtomicU64; LOSSES],
     not_safe: AtomicBool,
     fast_commits: AtomicBool,
     open: Mutex<Vec<(Cause, Finding)>>,
@@ -121,6 +126,7 @@ impl<'a> Findings<'a> {
             count: AtomicU64::new(0),
             notes: AtomicU64::new(0),
             orphans: AtomicU64::new(0),
+            losses: Default::default(),
             not_safe: AtomicBool::new(false),
             fast_commits: AtomicBool::new(false),
             open: Mutex::default(),
@@ -142,6 +148,8 @@ impl<'a> Findings<'a> {
             _ if follows => self.notes.fetch_add(1, Ordering::Relaxed),
             _ => self.count.fetch_add(1, Ordering::Relaxed),
         };
+        self.observer.reported(&finding);
+        self.losses[finding.problem.info().loss as usize].fetch_add(1, Ordering::Relaxed);
         if finding.problem.info().severity == Severity::Damage {
             self.not_safe.store(true, Ordering::Relaxed);
         }
@@ -195,6 +203,13 @@ impl<'a> Findings<'a> {
     /// How many were reported that are more than a note, kept or not.
     pub fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
+    }
+
+    /// How many may lose each kind of [`Loss`], kept or not.
+    pub fn losses(&self) -> [u64; LOSSES] {
+        self.losses
+            .each_ref()
+            .map(|count| count.load(Ordering::Relaxed))
     }
 
     /// Whether the journal holds fast commits, which a repair would lose.

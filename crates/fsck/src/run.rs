@@ -9,8 +9,9 @@ use crate::error::{Error, Result};
 use crate::finding::{Finding, Place};
 use crate::options::Options;
 use crate::overlay::Overlay;
-use crate::problem::{Severity, SuperblockProblem};
-use crate::redo::UnfinishedRepair;
+use crate::problem::{LOSSES, Loss, Severity, SuperblockProblem};
+use crate::record::Record;
+use crate::redo::{FoundLog, clear_pointer};
 use crate::report::{Cause, Findings, Observer, Pass, Progress};
 use crate::state::State;
 use crate::summary::Summary;
@@ -32,6 +33,9 @@ pub struct Outcome {
     pub findings: Vec<(Cause, Finding)>,
     /// Whether the first round found nothing that is more than a note.
     pub was_clean: bool,
+    /// How many findings may lose each kind of [`crate::Loss`], kept or not; see
+    /// [`Outcome::losing`].
+    losses: [u64; LOSSES],
     /// Whether a human should read the plan: something is [`crate::Severity::Damage`].
     pub has_damage: bool,
     /// The device with all changes.
@@ -42,6 +46,15 @@ pub struct Outcome {
     /// Whether the last round found nothing that is more than a note: the result of the changes is
     /// consistent. Of a check, which has one round, whether the file system is.
     pub is_clean: bool,
+    /// Whether the changes note the examination; see [`Outcome::record`].
+    pub record: Record,
+}
+
+impl Outcome {
+    /// How many findings may lose this much, kept or not.
+    pub fn losing(&self, loss: Loss) -> u64 {
+        self.losses[loss as usize]
+    }
 }
 
 /// Examines the file system on `device` once. The device is not changed.
@@ -89,16 +102,14 @@ fn rounds(
     rounds_max: u32,
 ) -> Result<Outcome> {
     let findings = Findings::new(observer, options.findings_max);
-    let unfinished = UnfinishedRepair::find(&**device)?;
-    let block_size = match &unfinished {
-        Some(repair) => repair.block_size(),
-        None => superblock::block_size(device, options)?,
+    let log = FoundLog::find(&**device)?;
+    let block_size = match &log {
+        Some(FoundLog::Unfinished(repair)) => repair.block_size(),
+        _ => superblock::block_size(device, options)?,
     };
     let overlay = Overlay::new(Arc::clone(device), block_size, options.memory / 4);
-    if let Some(repair) = unfinished {
-        let finding = Finding::new(SuperblockProblem::UnfinishedRepair, Place::whole());
-        let cause = findings.report(finding.found(repair.blocks()));
-        repair.into_overlay(&overlay, cause)?;
+    if let Some(log) = log {
+        settle(log, &overlay, &findings)?;
     }
     let first = round(overlay, options, &findings);
     // What was found before an error is shown too.
@@ -133,12 +144,35 @@ fn rounds(
             ..summary
         },
         was_clean,
+        losses: findings.losses(),
         has_damage: findings.has_damage(),
         findings: findings.into_kept(),
         overlay,
         used,
         is_clean,
+        record: Record::None,
     })
+}
+
+/// Reads through the log of a repair that was cut off, or drops one that cannot be used.
+fn settle(log: FoundLog, overlay: &Overlay, findings: &Findings<'_>) -> Result<()> {
+    let report = |problem, found: Option<u64>| {
+        let mut finding = Finding::new(problem, Place::whole());
+        finding.found = found;
+        findings.report(finding)
+    };
+    match log {
+        FoundLog::Unfinished(repair) => {
+            let cause = report(SuperblockProblem::UnfinishedRepair, Some(repair.blocks()));
+            repair.into_overlay(overlay, cause)
+        }
+        FoundLog::OutOfDate => {
+            clear_pointer(overlay, report(SuperblockProblem::RepairLogOutOfDate, None))
+        }
+        FoundLog::Damaged => {
+            clear_pointer(overlay, report(SuperblockProblem::RepairLogDamaged, None))
+        }
+    }
 }
 
 /// All passes, once.

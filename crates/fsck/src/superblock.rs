@@ -16,7 +16,9 @@ mod checks;
 mod find;
 mod fit;
 mod lost;
+mod orphan_file;
 mod quota_files;
+mod reserved;
 mod shape;
 
 use std::sync::Arc;
@@ -66,6 +68,11 @@ pub fn open(overlay: Overlay, options: &Options, findings: &Findings<'_>) -> Res
     checks::run(&mut mender, &geometry, options)?;
     let superblock = mender.superblock;
     let mut volume = self::volume(overlay, shape_of(&superblock)?, superblock, options)?;
+    if reserved::run(&volume, findings)? {
+        let superblock = volume.superblock();
+        let geometry = shape_of(&superblock)?;
+        volume = self::volume(volume.into_overlay(), geometry, superblock, options)?;
+    }
     descriptors::run(&volume, findings)?;
     if lost::run(&volume, findings)? {
         let superblock = volume.superblock();
@@ -73,6 +80,7 @@ pub fn open(overlay: Overlay, options: &Options, findings: &Findings<'_>) -> Res
         volume = self::volume(volume.into_overlay(), geometry, superblock, options)?;
     }
     quota_files::run(&volume, findings)?;
+    orphan_file::run(&volume, findings)?;
     mmp::run(&volume, findings)?;
     journal::mend(&volume, findings)?;
     orphans::run(&volume, options, findings)?;

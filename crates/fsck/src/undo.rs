@@ -2,14 +2,20 @@
 //!
 //! ```text
 //! line 1: what the file is: version, bytes of the device, block size, number of blocks
-//! then:   for each block its number (8 bytes, little-endian) and its old contents
+//! then:   for each block its number (8 bytes, little-endian), a crc32c of each of the
+//!         sectors that it becomes (4 bytes each), and its old contents
 //! end:    SHA-256 of all before
 //! ```
 //! The file is whole and durable before the first byte of the device changes. Undoing may be cut
 //! off and done again.
+//!
+//! Nothing is put back into a device on which a sector is neither what it was nor what the repair
+//! made of it: that is another device, or one that was in use since. It is sectors, not blocks,
+//! that are compared, because a block may have been written in part when the power went.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, BufWriter, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -17,7 +23,11 @@ use sha2::{Digest, Sha256};
 use uext4_blockdev::BlockDevice;
 use uext4_ondisk::BlockSize;
 
+use uext4_ondisk::checksum::crc32c;
+use uext4_ondisk::num::len64;
+
 use crate::error::{Error, Result};
+use crate::redo::primary::{self, SECTOR_LEN};
 
 /// Most bytes of the first line.
 const LINE_MAX: u64 = 4096;
@@ -26,7 +36,7 @@ const DIGEST_LEN: usize = 32;
 /// The first line.
 #[derive(Debug, Serialize, Deserialize)]
 struct Head {
-    /// The version of the form: 1.
+    /// The version of the form: 2.
     uext4_undo: u32,
     /// Bytes of the device.
     device_len: u64,
@@ -36,20 +46,27 @@ struct Head {
     blocks: u64,
 }
 
-/// Keeps the old contents of `blocks`, which ascend, in a new file at `path`, and returns when
-/// they are durable.
+/// Reads what a block becomes.
+pub type Becomes<'a> = dyn FnMut(u64, &mut [u8]) -> Result<()> + 'a;
+
+/// Keeps the old contents of `blocks`, which ascend, in a new file at `path`, with checksums of
+/// what they become, and returns when they are durable.
 ///
 /// # Errors
 /// [`Error::Refused`] if the file exists or cannot be written, whole; of the device.
 pub fn keep(
     device: &dyn BlockDevice,
     block_size: BlockSize,
-    blocks: impl ExactSizeIterator<Item = u64>,
+    blocks: &[u64],
+    becomes: &mut Becomes<'_>,
     path: &Path,
 ) -> Result<()> {
-    let file = OpenOptions::new().write(true).create_new(true).open(path);
+    let mut options = OpenOptions::new();
+    // What is in it may be private, whatever the umask says.
+    let options = options.write(true).create_new(true).mode(0o600);
+    let file = options.open(path);
     let file = file.map_err(|error| failed(path, "cannot be made", &error))?;
-    let written = write(device, block_size, blocks, &file);
+    let written = write(device, block_size, blocks, becomes, &file);
     if let Err(error) = written {
         // A part of it is of no use; that it stays where removing fails is no new harm.
         let _ = std::fs::remove_file(path);
@@ -64,7 +81,8 @@ pub fn keep(
 fn write(
     device: &dyn BlockDevice,
     block_size: BlockSize,
-    blocks: impl ExactSizeIterator<Item = u64>,
+    blocks: &[u64],
+    becomes: &mut Becomes<'_>,
     file: &File,
 ) -> Result<()> {
     let mut out = Summing {
@@ -72,18 +90,24 @@ fn write(
         digest: Sha256::new(),
     };
     let head = Head {
-        uext4_undo: 1,
+        uext4_undo: 2,
         device_len: device.len(),
         block_len: block_size.bytes(),
-        blocks: blocks.len() as u64,
+        blocks: len64(blocks.len()),
     };
     let mut line = serde_json::to_vec(&head).map_err(|error| Error::Spill(error.into()))?;
     line.push(b'\n');
     out.write_all(&line).map_err(Error::Spill)?;
     let mut content = vec![0; block_size.len()];
-    for block in blocks {
-        device.read_at(block << block_size.log2(), &mut content)?;
+    let mut new = vec![0; block_size.len()];
+    for &block in blocks {
+        let offset = block << block_size.log2();
+        device.read_at(offset, &mut content)?;
+        becomes(block, &mut new)?;
         out.write_all(&block.to_le_bytes()).map_err(Error::Spill)?;
+        for sum in sums(offset, &new) {
+            out.write_all(&sum.to_le_bytes()).map_err(Error::Spill)?;
+        }
         out.write_all(&content).map_err(Error::Spill)?;
     }
     let digest = out.digest.clone().finalize();
@@ -93,26 +117,97 @@ fn write(
     file.sync_all().map_err(Error::Spill)
 }
 
+/// The checksums of the sectors from byte `offset` of the device on, without what a repair and an
+/// undoing change of the superblock meanwhile.
+fn sums(offset: u64, content: &[u8]) -> impl Iterator<Item = u32> + '_ {
+    let sectors = (offset..)
+        .step_by(SECTOR_LEN)
+        .zip(content.chunks(SECTOR_LEN));
+    sectors.map(|(at, sector)| match primary::unsteady(at) {
+        None => crc32c(!0, sector),
+        Some(not) => {
+            let mut sector = sector.to_vec();
+            sector.get_mut(not).unwrap_or_default().fill(0);
+            crc32c(!0, &sector)
+        }
+    })
+}
+
 /// Puts back what the file at `path` holds, and returns the number of blocks.
 ///
+/// The superblock is first marked as one with errors and then put back last, so that a file system
+/// of which a part is put back is not used for one that is whole.
+///
 /// # Errors
-/// [`Error::Refused`] if it is no whole undo file, or not of a device of this length; of the
-/// device: then the file can be used again.
+/// [`Error::Refused`] if it is no whole undo file, or not of this device as it is: nothing was
+/// written then. Of the device: then the file can be used again.
 pub fn undo(device: &dyn BlockDevice, path: &Path) -> Result<u64> {
-    // Verified as a whole before the first write.
-    read(device, path, &mut |_, _| Ok(()))?;
-    let blocks = read(device, path, &mut |offset, content| {
-        Ok(device.write_at(offset, content)?)
+    let superblock = |block: &Kept<'_>| block.number == primary::block(block.size).0;
+    let mut other = None;
+    let mut has_superblock = false;
+    let mut now = Vec::new();
+    read(device, path, &mut |block| {
+        has_superblock |= superblock(block);
+        if other.is_none() && !block.is_on(device, &mut now)? {
+            other = Some(block.number);
+        }
+        Ok(())
+    })?;
+    if let Some(number) = other {
+        return Err(Error::Refused {
+            what: format!(
+                "{}: belongs to another image, or the image was in use since the repair: block \
+                 {number} is neither what it was nor what it became; nothing was written",
+                path.display()
+            ),
+        });
+    }
+    if has_superblock {
+        primary::mark_errors(device)?;
+    }
+    read(device, path, &mut |block| match superblock(block) {
+        true => Ok(()),
+        false => Ok(device.write_at(block.offset, block.content)?),
+    })?;
+    device.flush()?;
+    let blocks = read(device, path, &mut |block| match superblock(block) {
+        true => Ok(device.write_at(block.offset, block.content)?),
+        false => Ok(()),
     })?;
     device.flush()?;
     Ok(blocks)
 }
 
-/// Calls `each` for each block with its offset on the device.
+/// A block of an undo file.
+struct Kept<'a> {
+    number: u64,
+    size: BlockSize,
+    /// On the device, where the block lies as a whole.
+    offset: u64,
+    /// The checksums of what it became.
+    becomes: &'a [u8],
+    /// What it was.
+    content: &'a [u8],
+}
+
+impl Kept<'_> {
+    /// Whether each of its sectors on the device is what it was or what it became.
+    fn is_on(&self, device: &dyn BlockDevice, now: &mut Vec<u8>) -> Result<bool> {
+        now.resize(self.content.len(), 0);
+        device.read_at(self.offset, now)?;
+        let old = sums(self.offset, self.content);
+        let becomes = self.becomes.chunks_exact(4);
+        let becomes = becomes.map(|sum| sum.try_into().map_or(0, u32::from_le_bytes));
+        let mut sectors = sums(self.offset, now).zip(old.zip(becomes));
+        Ok(sectors.all(|(now, (old, becomes))| now == old || now == becomes))
+    }
+}
+
+/// Calls `each` for each block.
 fn read(
     device: &dyn BlockDevice,
     path: &Path,
-    each: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
+    each: &mut dyn FnMut(&Kept<'_>) -> Result<()>,
 ) -> Result<u64> {
     let unreadable = |error: &io::Error| failed(path, "cannot be read", error);
     let wrong = |why: &str| Error::Refused {
@@ -129,7 +224,7 @@ fn read(
     let head: Head = serde_json::from_slice(&line).map_err(|_| wrong("is no undo file"))?;
     digest.update(&line);
     let block_size = BlockSize::from_bytes(head.block_len);
-    let (1, Some(block_size)) = (head.uext4_undo, block_size) else {
+    let (2, Some(block_size)) = (head.uext4_undo, block_size) else {
         return Err(wrong("is no undo file of this version"));
     };
     if head.device_len != device.len() {
@@ -140,17 +235,27 @@ fn read(
         )));
     }
     let mut number = [0; 8];
+    let mut becomes = vec![0; block_size.len() / SECTOR_LEN * 4];
     let mut content = vec![0; block_size.len()];
     for _ in 0..head.blocks {
         let ended = |_| wrong("ends too early");
         input.read_exact(&mut number).map_err(ended)?;
+        input.read_exact(&mut becomes).map_err(ended)?;
         input.read_exact(&mut content).map_err(ended)?;
         digest.update(number);
+        digest.update(&becomes);
         digest.update(&content);
-        let block = u64::from_le_bytes(number);
-        let offset = block_size.byte_offset(uext4_ondisk::Pblk(block));
-        let offset = offset.ok_or_else(|| wrong("names a block that cannot be"))?;
-        each(offset, &content)?;
+        let number = u64::from_le_bytes(number);
+        if number >= device.len() >> block_size.log2() {
+            return Err(wrong("names a block that cannot be"));
+        }
+        each(&Kept {
+            number,
+            size: block_size,
+            offset: number << block_size.log2(),
+            becomes: &becomes,
+            content: &content,
+        })?;
     }
     let mut stored = [0; DIGEST_LEN];
     input
@@ -197,6 +302,7 @@ impl<W: Write> Write for Summing<W> {
 #[cfg(test)]
 mod tests {
     use uext4_blockdev::MemoryDevice;
+    use uext4_testkit::{SimDevice, SimOptions};
 
     use super::*;
 
@@ -204,9 +310,14 @@ mod tests {
         MemoryDevice::from_bytes((0..64 * 1024_u32).map(|i| (i / 512) as u8).collect())
     }
 
+    fn filled(_block: u64, content: &mut [u8]) -> Result<()> {
+        content.fill(0xEE);
+        Ok(())
+    }
+
     fn kept(path: &Path) -> MemoryDevice {
         let device = device();
-        keep(&device, BlockSize::MIN, [3, 4, 60].into_iter(), path).unwrap();
+        keep(&device, BlockSize::MIN, &[3, 4, 60], &mut filled, path).unwrap();
         for block in [3, 4, 60_u64] {
             device.write_at(block * 1024, &[0xEE; 1024]).unwrap();
         }
@@ -230,7 +341,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("undo");
         std::fs::write(&path, "precious").unwrap();
-        assert!(keep(&device(), BlockSize::MIN, [1].into_iter(), &path).is_err());
+        assert!(keep(&device(), BlockSize::MIN, &[1], &mut filled, &path).is_err());
         assert_eq!(std::fs::read(&path).unwrap(), b"precious");
     }
 
@@ -258,5 +369,66 @@ mod tests {
         );
         assert_eq!(changed.to_bytes(), before);
         assert_eq!(other.to_bytes(), vec![0; 1 << 20]);
+    }
+
+    #[test]
+    fn a_block_of_which_one_sector_was_written_is_put_back() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("undo");
+        let changed = kept(&path);
+        changed.write_at(4 * 1024, &[8; 512]).unwrap();
+        assert_eq!(undo(&changed, &path).unwrap(), 3);
+        assert_eq!(changed.to_bytes(), device().to_bytes());
+    }
+
+    #[test]
+    fn an_image_that_was_in_use_since_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("undo");
+        let changed = kept(&path);
+        changed.write_at(60 * 1024 + 1000, &[1]).unwrap();
+        let before = changed.to_bytes();
+        let error = undo(&changed, &path).unwrap_err().to_string();
+        assert!(error.contains("block 60 is neither"), "{error}");
+        assert_eq!(changed.to_bytes(), before);
+        // A device of the same size, for which it was not made.
+        let other = MemoryDevice::new(64 << 10);
+        assert!(undo(&other, &path).is_err());
+        assert_eq!(other.to_bytes(), vec![0; 64 << 10]);
+    }
+
+    #[test]
+    fn a_cut_while_blocks_are_put_back_leaves_a_mark_and_can_be_undone() {
+        let image = crate::tests::TestImage::new("-t ext4 -b 1024", "4M");
+        let bytes = std::fs::read(image.path()).unwrap();
+        let start = MemoryDevice::from_bytes(bytes.clone());
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("undo");
+        let mut superblock = [0; 1024];
+        start.read_at(1024, &mut superblock).unwrap();
+        let mut new = superblock;
+        primary::change(&mut new, |bytes| bytes[0x34] ^= 1);
+        let mut becomes = |block, content: &mut [u8]| {
+            content.fill(0xEE);
+            if block == 1 {
+                content.copy_from_slice(&new);
+            }
+            Ok(())
+        };
+        keep(&start, BlockSize::MIN, &[1, 50, 51], &mut becomes, &path).unwrap();
+        start.write_at(1024, &new).unwrap();
+        start.write_at(50 * 1024, &[0xEE; 2048]).unwrap();
+        for cut in 0..4 {
+            let device = SimDevice::new(&start, SimOptions::default());
+            device.cut_at_write(cut);
+            assert!(undo(&device, &path).is_err());
+            let after = device.power_cut(cut);
+            let mut state = [0; 2];
+            after.read_at(1024 + 0x3A, &mut state).unwrap();
+            let written = after.to_bytes()[50 * 1024..52 * 1024] != [0xEE; 2048];
+            assert!(!written || cut == 3 || state[0] & 2 != 0, "cut at {cut}");
+            assert_eq!(undo(&after, &path).unwrap(), 3);
+            assert!(after.to_bytes() == bytes, "cut at {cut}");
+        }
     }
 }

@@ -1,12 +1,18 @@
 //! The redo log of a repair, an addition of ours that lives only while a repair is written.
 //!
 //! ```text
-//! superblock, at 0x3DC: pointer ──▶ header block │ numbers of blocks │ their contents
+//! superblock, at 0x3CC: pointer ──▶ header, runs │ numbers of blocks │ their contents
 //! ```
-//! The log lies in clusters that are free once the repair is done. The pointer stands in words of
-//! the superblock that no version of ext4 has given a meaning; it is written when the log is
-//! durable, and taken away when all blocks are in their places. A kernel that mounts the file
-//! system in between ignores it, and finds the state that it would find without a repair.
+//! The log lies in clusters that are free once the repair is done: in the runs that its first
+//! block lists. The pointer stands in words of the superblock that no version of ext4 has given a
+//! meaning; it is written when the log is durable, and taken away when all blocks are in their
+//! places.
+//!
+//! Other programs ignore these words and keep them, so that a pointer may be found in a file
+//! system that was in use since. Therefore it holds checksums of the superblock, as it was and as
+//! the repair makes it: mounting, checking and tuning a file system change its superblock, and
+//! with another superblock the log is out of date. There is a checksum for each sector, because
+//! one of the two may have been written when the power went.
 
 use std::mem::{offset_of, size_of};
 
@@ -14,6 +20,7 @@ use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::checksum::crc32c;
+use crate::num::{index, len32};
 use crate::superblock::SuperBlock;
 
 /// First bytes of the header.
@@ -22,8 +29,41 @@ pub const LOG_MAGIC: [u8; 8] = *b"uext4log";
 pub const POINTER_MAGIC: [u8; 4] = *b"uxRL";
 /// Length of the header; a block of zeroes follows it up to the block's end.
 pub const HEADER_LEN: usize = size_of::<RepairLogHeader>();
+/// Length of an entry of the list of runs.
+pub const RUN_LEN: usize = 16;
 /// Most blocks of one repair: 2^32 numbers of eight bytes are no longer one.
 pub const BLOCKS_MAX: u64 = 1 << 32;
+/// Bytes of a sector, which is written whole or not at all.
+const SECTOR_LEN: usize = 512;
+
+/// Checksums of a superblock's two sectors, without the pointer and what follows it.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
+    Unaligned,
+)]
+#[repr(C)]
+pub struct SuperblockSums {
+    sectors: [U32; 2],
+}
+
+impl SuperblockSums {
+    /// Of the 1,024 bytes of a superblock, which need not be one. Shorter bytes count as none.
+    pub fn of(superblock: &[u8]) -> Self {
+        let sum = |range| crc32c(!0, superblock.get(range).unwrap_or_default()).into();
+        Self {
+            sectors: [sum(0..SECTOR_LEN), sum(SECTOR_LEN..POINTER_OFFSET)],
+        }
+    }
+}
 
 /// The pointer in the superblock's reserved words.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -36,27 +76,44 @@ pub struct RepairPointer {
     pub len: U64,
     /// The first eight bytes of the header's digest.
     pub digest: [u8; 8],
+    /// The superblock before the repair.
+    pub before: SuperblockSums,
+    /// The superblock that the repair makes.
+    pub after: SuperblockSums,
     checksum: U32,
 }
 
 /// Words of `s_reserved` before the pointer.
-const WORDS_BEFORE: usize = 86;
+const WORDS_BEFORE: usize = 82;
 /// Byte offset of the pointer in the superblock.
 pub const POINTER_OFFSET: usize = offset_of!(SuperBlock, s_reserved) + 4 * WORDS_BEFORE;
 /// Byte after the pointer.
 const POINTER_END: usize = POINTER_OFFSET + size_of::<RepairPointer>();
-const _: () = assert!(size_of::<RepairPointer>() == 32);
+const _: () = assert!(size_of::<RepairPointer>() == 48);
 const _: () = assert!(POINTER_END == offset_of!(SuperBlock, s_checksum));
 
 impl RepairPointer {
     /// The pointer to a log.
     pub fn new(offset: u64, len: u64, digest: [u8; 8]) -> Self {
-        let mut pointer = Self {
+        Self {
             magic: POINTER_MAGIC,
             offset: offset.into(),
             len: len.into(),
             digest,
+            before: SuperblockSums::default(),
+            after: SuperblockSums::default(),
             checksum: 0.into(),
+        }
+        .between(SuperblockSums::default(), SuperblockSums::default())
+    }
+
+    /// The same pointer for a repair that makes the one superblock the other.
+    #[must_use]
+    pub fn between(self, before: SuperblockSums, after: SuperblockSums) -> Self {
+        let mut pointer = Self {
+            before,
+            after,
+            ..self
         };
         pointer.checksum = pointer.sum().into();
         pointer
@@ -68,6 +125,15 @@ impl RepairPointer {
         let (pointer, _) = Self::read_from_prefix(bytes).ok()?;
         let right = pointer.magic == POINTER_MAGIC && pointer.checksum.get() == pointer.sum();
         right.then_some(pointer)
+    }
+
+    /// Whether these 1,024 bytes are the superblock that the repair found, or the one that it
+    /// makes, or a sector of each. If not, the file system was in use since.
+    pub fn is_of(&self, superblock: &[u8]) -> bool {
+        let is = SuperblockSums::of(superblock).sectors;
+        let may_be = self.before.sectors.iter().zip(&self.after.sectors);
+        let mut sectors = is.iter().zip(may_be);
+        sectors.all(|(is, (before, after))| is == before || is == after)
     }
 
     /// Puts the pointer into the bytes of a superblock. Its checksum is the caller's business.
@@ -94,26 +160,30 @@ impl RepairPointer {
 #[repr(C)]
 pub struct RepairLogHeader {
     magic: [u8; 8],
-    /// 1.
+    /// 2.
     version: U32,
     /// Bytes of a block, a power of two from 1,024 to 65,536.
     pub block_len: U32,
     /// Blocks that the repair changes.
     pub blocks: U64,
-    /// SHA-256 of the numbers, eight bytes each, and of the contents, both without padding.
+    /// SHA-256 of the runs, of the numbers, eight bytes each, and of the contents, all without
+    /// padding.
     pub digest: [u8; 32],
+    /// Entries of the list of runs, which follows this header in its block.
+    pub runs: U32,
     checksum: U32,
 }
 
 impl RepairLogHeader {
     /// The header of a log.
-    pub fn new(block_len: u32, blocks: u64, digest: [u8; 32]) -> Self {
+    pub fn new(block_len: u32, blocks: u64, runs: u32, digest: [u8; 32]) -> Self {
         let mut header = Self::new_zeroed();
         header.magic = LOG_MAGIC;
-        header.version = 1.into();
+        header.version = 2.into();
         header.block_len = block_len.into();
         header.blocks = blocks.into();
         header.digest = digest;
+        header.runs = runs.into();
         header.checksum = header.sum().into();
         header
     }
@@ -122,11 +192,12 @@ impl RepairLogHeader {
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let (header, _) = Self::read_from_prefix(bytes).ok()?;
         let right = header.magic == LOG_MAGIC
-            && header.version.get() == 1
+            && header.version.get() == 2
             && header.checksum.get() == header.sum()
             && header.blocks.get() <= BLOCKS_MAX
             && header.block_len.get().is_power_of_two()
-            && (1024..=65536).contains(&header.block_len.get());
+            && (1024..=65536).contains(&header.block_len.get())
+            && (1..=runs_max(header.block_len.get())).contains(&header.runs.get());
         right.then_some(header)
     }
 
@@ -138,6 +209,11 @@ impl RepairLogHeader {
     fn sum(&self) -> u32 {
         crc32c(!0, &self.as_bytes()[..offset_of!(Self, checksum)])
     }
+}
+
+/// Runs that a log may have: as many as its first block has room for.
+pub const fn runs_max(block_len: u32) -> u32 {
+    len32(index(block_len).saturating_sub(HEADER_LEN) / RUN_LEN)
 }
 
 /// Blocks of a log that changes `blocks` blocks of `block_len` bytes: header, numbers, contents.
@@ -168,8 +244,26 @@ mod tests {
     }
 
     #[test]
+    fn a_pointer_knows_its_superblock_by_each_sector() {
+        let before = [1; 1024];
+        let mut after = before;
+        (after[52], after[700]) = (2, 2);
+        let pointer = RepairPointer::new(4096, 8192, [7; 8])
+            .between(SuperblockSums::of(&before), SuperblockSums::of(&after));
+        for [mounts, other] in [[1, 1], [1, 2], [2, 1], [2, 2]] {
+            let mut superblock = before;
+            (superblock[52], superblock[700]) = (mounts, other);
+            pointer.store(&mut superblock);
+            let found = RepairPointer::find(&superblock).unwrap();
+            assert!(found.is_of(&superblock));
+            superblock[52] = 3;
+            assert!(!found.is_of(&superblock));
+        }
+    }
+
+    #[test]
     fn a_header_with_a_changed_byte_is_none() {
-        let header = RepairLogHeader::new(4096, 3, [1; 32]);
+        let header = RepairLogHeader::new(4096, 3, 1, [1; 32]);
         assert_eq!(
             RepairLogHeader::parse(header.bytes()).unwrap().blocks.get(),
             3

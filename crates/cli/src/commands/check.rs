@@ -4,14 +4,14 @@ use std::io::Write;
 
 use clap::Args;
 use uext4_blockdev::Access;
-use uext4_fsck::{Error, Finding, Outcome, Severity};
+use uext4_fsck::{Error, Finding, Outcome};
 
 use super::Output;
 use crate::examination::{ExamineArgs, Watching, counted};
-use crate::failure::{Exit, Failure, note};
+use crate::failure::{Exit, Failure};
 use crate::json::Json;
-use crate::open;
 use crate::show::escaped;
+use crate::{interrupt, open};
 
 /// Check structures, checksums, links, bitmaps and counts
 ///
@@ -38,15 +38,15 @@ pub struct CheckArgs {
 /// Prints the findings.
 pub fn run(args: &CheckArgs, out: &mut Output) -> Result<Exit, Failure> {
     let device = open::to_examine(&args.examine.image, Access::ReadOnly)?;
+    if !args.quiet {
+        open::warn_if_mounted(&args.examine.image.place.image);
+    }
     let mut seen = Vec::new();
-    let watching = Watching::new(|finding: &Finding| {
-        if finding.problem.info().severity > Severity::Note {
-            note(Exit::Damaged);
-        }
-        seen.push(finding.clone());
-    });
+    let watching = Watching::new(|finding: &Finding| seen.push(finding.clone()));
+    let deferred = interrupt::defer();
     let outcome = uext4_fsck::examine(&device, &args.examine.options(), &watching);
     drop(watching);
+    drop(deferred);
     let outcome = match outcome {
         // A remedy had no block to go to: what was found until then is worth knowing.
         Err(error @ Error::NoSpace { .. }) => {

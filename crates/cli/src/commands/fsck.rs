@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use uext4_blockdev::Access;
-use uext4_fsck::{Outcome, UnfinishedRepair, Writes};
+use uext4_fsck::{FoundLog, Outcome, Record, When, Writes};
 use uext4_ondisk::features::Incompat;
 use uext4_ondisk::superblock::{STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, SuperBlock};
 
@@ -17,12 +17,13 @@ use crate::args::{ImageArgs, PlaceArgs, WriteArgs};
 use crate::examination::{self, ExamineArgs};
 use crate::failure::{Exit, Failure};
 use crate::fsck_progress::Reporting;
-use crate::open;
 use crate::show::escaped;
+use crate::{interrupt, open};
 
 /// Check and repair a file system, with the flags and exit codes of e2fsck
 ///
-/// A file system that was left clean is not examined unless -f is given. Exit codes are those of
+/// A file system that was left clean, or has no more than a journal to be replayed, is not examined
+/// unless -f is given. Exit codes are those of
 /// fsck(8): 0 clean, 1 repaired, 4 left damaged, 8 failed, 16 wrong usage, 32 interrupted.
 #[derive(Args, Debug)]
 #[command(disable_help_flag = true, disable_version_flag = true)]
@@ -219,7 +220,14 @@ fn replay(args: &FsckArgs, out: &mut Output) -> Result<Exit, Failure> {
 
 fn examine(args: &FsckArgs, out: &mut Output) -> Result<Exit, Failure> {
     let examine = args.examine();
-    if let Some(line) = left_clean(args, &examine)? {
+    let clean = match left_clean(args, &examine, MayHaveJournal::No)? {
+        None if replay_alone(args, &examine)? => {
+            writeln!(out, "{}: recovering journal", args.device().display())?;
+            left_clean(args, &examine, MayHaveJournal::No)?
+        }
+        clean => clean,
+    };
+    if let Some(line) = clean {
         writeln!(out, "{line}")?;
         return Ok(Exit::Success);
     }
@@ -228,11 +236,17 @@ fn examine(args: &FsckArgs, out: &mut Output) -> Result<Exit, Failure> {
         false => Access::ReadWrite,
     };
     let device = open::to_examine(&examine.image, access)?;
-    let finished = !args.no && repair::finish_repair(&examine, &device)?;
+    open::warn_if_mounted(args.device());
+    let _deferred = interrupt::defer();
     let how = args.how();
+    let finished = !args.no && repair::finish_repair(&examine, &how, &device)?;
     let reporting = Reporting::new(args.progress, args.device())?;
-    let outcome = repair::make_plan(&examine, &how, &device, &reporting)?;
+    let mut outcome = repair::make_plan(&examine, &how, &device, &reporting)?;
     reporting.end();
+    if !args.no {
+        let recorded = outcome.record(When::Always, examination::now());
+        recorded.map_err(|error| examine.failure(&error))?;
+    }
     let writes = Writes::new(&outcome.overlay, &outcome.used);
     let writes = writes.map_err(|error| examine.failure(&error))?;
     print(args, &outcome, out)?;
@@ -246,6 +260,13 @@ fn examine(args: &FsckArgs, out: &mut Output) -> Result<Exit, Failure> {
         return Ok(repair::unchanged(&outcome, finished));
     }
     out.flush()?;
+    if matches!(outcome.record, Record::Alone | Record::Unclean) {
+        repair::carry_out(&examine, &how, &device, &outcome, &writes)?;
+        return Ok(match outcome.record {
+            Record::Unclean => Exit::Repaired,
+            _ => repair::unchanged(&outcome, finished),
+        });
+    }
     repair::decide(args.device(), &how, &outcome, &writes)?;
     repair::carry_out(&examine, &how, &device, &outcome, &writes)?;
     writeln!(
@@ -275,10 +296,42 @@ fn print(args: &FsckArgs, outcome: &Outcome, out: &mut Output) -> Result<(), Fai
     Ok(())
 }
 
+/// Replays the journal where nothing but that it must be replayed speaks for an examination, and
+/// returns whether it did. As with the next mount, no question is needed; what the journal says of
+/// errors is seen by asking again. A journal that is damaged, or a file system that the engine does
+/// not change, is left to the examination.
+fn replay_alone(args: &FsckArgs, examine: &ExamineArgs) -> Result<bool, Failure> {
+    if args.no || args.undo.is_some() || left_clean(args, examine, MayHaveJournal::Yes)?.is_none() {
+        return Ok(false);
+    }
+    let place = args.place();
+    let read = open::open(&examine.image);
+    if !read.is_ok_and(|fs| fs.replayed().is_some_and(|it| it.failed_commit.is_none())) {
+        return Ok(false);
+    }
+    let image = WriteArgs {
+        place,
+        options: Vec::new(),
+        trace: Vec::new(),
+    };
+    Ok(sync::replay(&image).is_ok_and(|was_clean| !was_clean))
+}
+
+/// Whether a file system counts as left clean although its journal must be replayed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum MayHaveJournal {
+    Yes,
+    No,
+}
+
 /// The line for a file system that need not be examined: it was left clean, and neither its count
 /// of mounts nor the time since the last examination says that it is due. It is only read for
 /// this, so that a root file system which is mounted read-only already gets its answer, too.
-fn left_clean(args: &FsckArgs, examine: &ExamineArgs) -> Result<Option<String>, Failure> {
+fn left_clean(
+    args: &FsckArgs,
+    examine: &ExamineArgs,
+    journal: MayHaveJournal,
+) -> Result<Option<String>, Failure> {
     if args.force || args.superblock.is_some() {
         return Ok(None);
     }
@@ -290,8 +343,8 @@ fn left_clean(args: &FsckArgs, examine: &ExamineArgs) -> Result<Option<String>, 
     let Ok(superblock) = SuperBlock::parse(&bytes) else {
         return Ok(None);
     };
-    let unfinished = UnfinishedRepair::find(&*device).map_err(|error| examine.failure(&error))?;
-    if unfinished.is_some() || is_due(&superblock) {
+    let log = FoundLog::find(&*device).map_err(|error| examine.failure(&error))?;
+    if log.is_some() || is_due(&superblock, journal) {
         return Ok(None);
     }
     let inodes = superblock.s_inodes_count.get();
@@ -305,13 +358,15 @@ fn left_clean(args: &FsckArgs, examine: &ExamineArgs) -> Result<Option<String>, 
 }
 
 /// Whether a file system must be examined before it is used.
-fn is_due(superblock: &SuperBlock) -> bool {
+fn is_due(superblock: &SuperBlock, journal: MayHaveJournal) -> bool {
     let clean = superblock.s_state.get() & (STATE_VALID | STATE_ERROR) == STATE_VALID;
     let recover = superblock.features().incompat.contains(Incompat::RECOVER);
+    let half_deleted = superblock.s_last_orphan.get() != 0;
+    let needs_mount = (recover || half_deleted) && journal == MayHaveJournal::No;
     let max = superblock.s_max_mnt_count.get().cast_signed();
     let mounts = max > 0 && superblock.s_mnt_count.get() >= max.cast_unsigned();
     let interval = superblock.s_checkinterval.get();
     let since = examination::now().saturating_sub(superblock.s_lastcheck.get());
     let time = interval > 0 && since >= interval;
-    !clean || recover || mounts || time || superblock.s_last_orphan.get() != 0
+    !clean || needs_mount || mounts || time
 }

@@ -1,28 +1,34 @@
 //! `repair`: makes a damaged file system consistent, after showing how.
 
-use std::fs::{self, File};
+mod into;
+
+use std::fs::File;
 use std::io::{BufRead, BufReader, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
-use uext4_blockdev::{Access, BlockDevice, FileDevice};
+use uext4_blockdev::{Access, BlockDevice};
 use uext4_fsck::plan_file::{self, WriteLine};
-use uext4_fsck::{Loss, Observer, Outcome, SharedBlocks, UnfinishedRepair, Writes, apply};
+use uext4_fsck::{
+    Loss, Observer, Outcome, Record, SharedBlocks, UnfinishedRepair, When, Writes, apply,
+};
 
+use self::into::{Copy, must_not_exist};
 use super::Output;
-use crate::device_failure::device_failure;
-use crate::examination::{ExamineArgs, Watching, counted};
+use crate::examination::{self, ExamineArgs, Watching, counted};
 use crate::failure::{Exit, Failure};
-use crate::open;
+use crate::messages;
 use crate::show::escaped;
+use crate::{interrupt, open};
 
 /// Repair a damaged file system, after showing what will be done
 ///
 /// The whole repair is worked out first, on a copy of the changed blocks in memory, and the result
 /// is examined again; only then is a byte of the image written. If the power fails while it is
 /// written, the next run completes the repair. Exit codes are those of fsck(8): 0 clean, 1
-/// repaired, 4 left damaged (also --plan with something to repair), 8 failed, 16 wrong usage.
+/// repaired, 4 left damaged (also --plan with something to repair), 8 failed, 16 wrong usage, 32
+/// interrupted.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   uext4 repair --plan disk.img                 # what would be written, and why
@@ -91,18 +97,25 @@ pub fn run(args: &RepairArgs, out: &mut Output) -> Result<Exit, Failure> {
         must_not_exist(made)?;
     }
     let device = open::to_examine(&args.examine.image, access)?;
+    match args.how.into {
+        Some(_) => open::must_not_be_mounted(image)?,
+        None => open::warn_if_mounted(image),
+    }
+    let _deferred = interrupt::defer();
     if let Some(path) = &args.apply {
         return apply_plan(args, path, &device, out);
     }
     let mut finished = false;
     if access == Access::ReadWrite {
-        finished = finish_repair(&args.examine, &device)?;
+        finished = finish_repair(&args.examine, &args.how, &device)?;
     }
-    let outcome = make_plan(&args.examine, &args.how, &device, &Watching::progress())?;
+    let mut outcome = make_plan(&args.examine, &args.how, &device, &Watching::progress())?;
+    let recorded = outcome.record(When::WithRepairs, examination::now());
+    recorded.map_err(|error| args.examine.failure(&error))?;
     let writes = Writes::new(&outcome.overlay, &outcome.used);
     let writes = writes.map_err(|error| args.examine.failure(&error))?;
     print(args, &outcome, &writes, out)?;
-    if args.plan && outcome.was_clean {
+    if args.plan && outcome.was_clean && outcome.record != Record::Unclean {
         return Ok(Exit::Success);
     }
     if args.plan {
@@ -137,12 +150,34 @@ pub fn unchanged(outcome: &Outcome, finished: bool) -> Exit {
     }
 }
 
-/// Completes a repair that was cut off.
-pub fn finish_repair(args: &ExamineArgs, device: &Arc<dyn BlockDevice>) -> Result<bool, Failure> {
+/// Completes a repair that was cut off: its plan was decided on before.
+///
+/// # Errors
+/// Exit 8 if an undo file is asked for: this would overwrite what the file is to keep.
+pub fn finish_repair(
+    args: &ExamineArgs,
+    how: &How,
+    device: &Arc<dyn BlockDevice>,
+) -> Result<bool, Failure> {
     let found = UnfinishedRepair::find(&**device).map_err(|error| args.failure(&error))?;
     let Some(repair) = found else {
         return Ok(false);
     };
+    let image = args.image.place.image.display();
+    if how.undo.is_some() {
+        let failure = Failure::new(
+            Exit::CouldNot,
+            format_args!("{image}: a repair was cut off, and must be finished before another"),
+        );
+        return Err(failure.hint(
+            "`uext4 repair -y IMAGE` without an undo file finishes it; `uext4 undo` takes it back \
+             if it was made with one",
+        ));
+    }
+    let blocks = counted(repair.blocks(), "block");
+    messages::warning(format_args!(
+        "{image}: a repair was cut off: it is finished first, writing {blocks}"
+    ));
     repair
         .finish(&**device)
         .map_err(|error| args.failure(&error))?;
@@ -210,7 +245,7 @@ pub fn decide(image: &Path, how: &How, outcome: &Outcome, writes: &Writes) -> Re
     )?;
     stderr.flush()?;
     let mut answer = String::new();
-    std::io::stdin().lock().read_line(&mut answer)?;
+    interrupt::while_asking(|| std::io::stdin().lock().read_line(&mut answer))??;
     match answer.trim().to_ascii_lowercase().as_str() {
         "y" | "yes" => Ok(()),
         _ => Err(left("nothing was written, as you answered")),
@@ -226,73 +261,22 @@ pub fn carry_out(
     writes: &Writes,
 ) -> Result<(), Failure> {
     let image = &args.image.place.image;
+    interrupt::stop_if_requested()?;
     let Some(into) = &how.into else {
         let undo = how.undo.as_deref();
-        let done = apply::in_place(&**device, &outcome.overlay, writes, undo);
-        return done.map(drop).map_err(|error| args.failure(&error));
+        let is_record = matches!(outcome.record, Record::Alone | Record::Unclean);
+        let done = match is_record && undo.is_none() {
+            true => outcome.write_record(&**device),
+            false => apply::in_place(&**device, &outcome.overlay, writes, undo).map(drop),
+        };
+        return done.map_err(|error| args.failure(&error));
     };
-    let aside = into.with_added_extension("part");
-    let copied = copy(image, &aside).and_then(|copy| {
-        let part = open::part(Arc::new(copy), &args.image.place)?;
-        let done = apply::to_copy(&*part, &outcome.overlay, writes);
-        done.map_err(|error| args.failure(&error))
-    });
-    let done = copied.and_then(|_| {
-        fs::rename(&aside, into).map_err(|error| Failure::io(into.display(), &error))
-    });
-    if done.is_err() {
-        // It is of no use; that it stays where removing fails is no new harm.
-        let _ = fs::remove_file(&aside);
-    }
-    done
-}
-
-/// A copy of the image: one that shares its blocks where the file system can, else with the same
-/// holes.
-fn copy(image: &Path, to: &Path) -> Result<FileDevice, Failure> {
-    let source = File::open(image).map_err(|error| Failure::io(image.display(), &error))?;
-    let failed = |error: std::io::Error| Failure::io(to.display(), &error);
-    let target = File::options()
-        .read(true)
-        .write(true)
-        .create_new(true)
-        .open(to);
-    let target = target.map_err(failed)?;
-    let shared = rustix::fs::ioctl_ficlone(&target, &source).is_ok();
-    drop(target);
-    let device = |e| device_failure(to, &e);
-    if shared {
-        return FileDevice::open(to, Access::ReadWrite).map_err(device);
-    }
-    let from = FileDevice::open(image, Access::ReadOnly).map_err(|e| device_failure(image, &e))?;
-    let copy = FileDevice::open(to, Access::ReadWrite).map_err(device)?;
-    copy.set_len(from.len()).map_err(device)?;
-    let mut buf = vec![0; 1 << 20];
-    let mut at = 0;
-    while let Some(data) = from.next_data(at).map_err(|e| device_failure(image, &e))? {
-        at = data.start;
-        while at < data.end {
-            let len = (data.end - at).min(buf.len() as u64) as usize;
-            from.read_at(at, &mut buf[..len])
-                .map_err(|e| device_failure(image, &e))?;
-            copy.write_at(at, &buf[..len]).map_err(device)?;
-            at += len as u64;
-        }
-    }
-    Ok(copy)
-}
-
-fn must_not_exist(path: &Path) -> Result<(), Failure> {
-    match path.symlink_metadata() {
-        Ok(_) => Err(Failure::new(
-            Exit::CouldNot,
-            format_args!(
-                "{}: exists already; give the name of a new file",
-                path.display()
-            ),
-        )),
-        Err(_) => Ok(()),
-    }
+    let copy = Copy::of(image, into, interrupt::stop_if_requested)?;
+    let part = open::part(Arc::new(copy.device()?), &args.image.place)?;
+    let done = apply::to_copy(&*part, &outcome.overlay, writes);
+    done.map_err(|error| args.failure(&error))?;
+    drop(part);
+    copy.finish()
 }
 
 fn apply_plan(
@@ -306,6 +290,7 @@ fn apply_plan(
     let memory = args.examine.options().memory;
     let plan = plan_file::read(&mut BufReader::new(file), device, memory).map_err(failed)?;
     let undo = args.how.undo.as_deref();
+    interrupt::stop_if_requested()?;
     let count = apply::in_place(&**device, &plan.overlay, &plan.writes, undo).map_err(failed)?;
     if !args.json {
         writeln!(out, "repaired: {} written", counted(count, "block"))?;
@@ -324,7 +309,11 @@ fn print(
 ) -> Result<(), Failure> {
     let failed = |error| args.examine.failure(&error);
     if args.json {
-        return plan_file::write(out, &outcome.overlay, writes, &outcome.findings).map_err(failed);
+        let planned = plan_file::Planned {
+            findings: &outcome.findings,
+            consistent: outcome.is_clean,
+        };
+        return plan_file::write(out, &outcome.overlay, writes, &planned).map_err(failed);
     }
     for (number, (_, finding)) in (1..).zip(&outcome.findings) {
         let info = finding.problem.info();
@@ -350,7 +339,11 @@ fn print(
 
 fn print_write(out: &mut Output, line: &WriteLine) -> std::io::Result<()> {
     let causes: Vec<String> = line.causes.iter().map(u32::to_string).collect();
-    writeln!(out, "block {} (for {}):", line.write, causes.join(", "))?;
+    match causes.is_empty() {
+        // What the superblock says of the examination, or more findings than are shown.
+        true => writeln!(out, "block {}:", line.write)?,
+        false => writeln!(out, "block {} (for {}):", line.write, causes.join(", "))?,
+    }
     for change in &line.changes {
         writeln!(
             out,
@@ -362,6 +355,10 @@ fn print_write(out: &mut Output, line: &WriteLine) -> std::io::Result<()> {
 }
 
 fn print_summary(outcome: &Outcome, writes: &Writes, out: &mut Output) -> Result<(), Failure> {
+    if outcome.summary.findings == 0 && outcome.record == Record::Unclean {
+        writeln!(out, "clean, but not marked so: 1 block to write")?;
+        return Ok(());
+    }
     if outcome.summary.findings == 0 {
         writeln!(out, "clean: nothing to repair")?;
         return Ok(());
@@ -373,11 +370,7 @@ fn print_summary(outcome: &Outcome, writes: &Writes, out: &mut Output) -> Result
         counted(writes.count(), "block")
     )?;
     for loss in [Loss::Name, Loss::Attributes, Loss::Data, Loss::File] {
-        let lost = outcome
-            .findings
-            .iter()
-            .filter(|(_, f)| f.problem.info().loss == loss);
-        match lost.count() {
+        match outcome.losing(loss) {
             0 => {}
             1 => write!(out, "; 1 may lose {}", lost_words(loss))?,
             count => write!(out, "; {count} may each lose {}", lost_words(loss))?,

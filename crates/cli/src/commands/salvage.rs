@@ -12,9 +12,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
+use parking_lot::Mutex;
 use uext4::{FollowLast, Image, Inode, OpenOptions as EngineOptions};
 use uext4_blockdev::{Access, BlockDevice};
-use uext4_fsck::{ClusterSet, Error, Finding, Loss, Outcome};
+use uext4_fsck::{ClusterSet, Error, Finding, Loss, Observer, Problem, Progress};
 use uext4_image::Existing;
 use uext4_image::walk::{Order, Step, Walk};
 use uext4_ondisk::Ino;
@@ -26,7 +27,7 @@ use crate::examination::{ExamineArgs, Watching, counted};
 use crate::extents::Runs;
 use crate::failure::{Exit, Failure};
 use crate::json::Json;
-use crate::{messages, open};
+use crate::{interrupt, messages, open};
 
 /// Bytes that the engine may cache.
 const MEMORY: u64 = 96 << 20;
@@ -68,8 +69,11 @@ pub fn run(args: &SalvageArgs, out: &mut Output) -> Result<Exit, Failure> {
         return Err(Failure::new(Exit::Usage, what));
     }
     let device = open::to_examine(&args.examine.image, Access::ReadOnly)?;
+    open::warn_if_mounted(&args.examine.image.place.image);
     let present = device.len();
+    let deferred = interrupt::defer();
     let readable = examine(args, &device)?;
+    drop(deferred);
     let (is_clean, problems) = (readable.is_clean, readable.problems);
     let mut options = EngineOptions::default();
     options.memory = Some(MEMORY);
@@ -132,7 +136,12 @@ struct Readable {
 /// after damage.
 fn examine(args: &SalvageArgs, device: &Arc<dyn BlockDevice>) -> Result<Readable, Failure> {
     let plan = |device: &Arc<dyn BlockDevice>| {
-        uext4_fsck::plan(device, &args.examine.options(), &Watching::progress())
+        let noting = Noting {
+            progress: Watching::progress(),
+            problems: Mutex::default(),
+        };
+        let outcome = uext4_fsck::plan(device, &args.examine.options(), &noting)?;
+        Ok((outcome, noting.problems.into_inner()))
     };
     let image = args.examine.image.place.image.display();
     let mut cut_off = None;
@@ -151,8 +160,8 @@ fn examine(args: &SalvageArgs, device: &Arc<dyn BlockDevice>) -> Result<Readable
         device.end_examination();
     }
     match planned {
-        Ok(outcome) => Ok(Readable {
-            problems: Problems::new(&outcome),
+        Ok((outcome, problems)) => Ok(Readable {
+            problems,
             is_clean: outcome.is_clean,
             used: Some(outcome.used),
             device: Arc::new(outcome.overlay),
@@ -160,7 +169,7 @@ fn examine(args: &SalvageArgs, device: &Arc<dyn BlockDevice>) -> Result<Readable
         Err(error @ (Error::NoSpace { .. } | Error::FastCommits)) => {
             messages::warning(format_args!("{image}: {error}; it is read as it is"));
             Ok(Readable {
-                problems: Problems(HashMap::new()),
+                problems: Problems::default(),
                 is_clean: false,
                 used: None,
                 device: Arc::clone(device),
@@ -196,22 +205,48 @@ fn append(record: &Path, lines: &[u8]) -> Result<(), Failure> {
     written.map_err(|error| Failure::io(record.display(), &error))
 }
 
-/// What was wrong, by inode.
-struct Problems(HashMap<Ino, Vec<Finding>>);
+/// What was wrong, by inode: each kind of problem once, however many findings are shown.
+#[derive(Default)]
+struct Problems(HashMap<Ino, Vec<Problem>>);
 
 impl Problems {
-    fn new(outcome: &Outcome) -> Self {
-        let mut by_inode: HashMap<Ino, Vec<Finding>> = HashMap::new();
-        for (_, finding) in &outcome.findings {
-            if let Some(ino) = finding.place.ino {
-                by_inode.entry(ino).or_default().push(finding.clone());
-            }
+    fn add(&mut self, finding: &Finding) {
+        let Some(ino) = finding.place.ino else {
+            return;
+        };
+        let kinds = self.0.entry(ino).or_default();
+        if !kinds.contains(&finding.problem) {
+            kinds.push(finding.problem);
         }
-        Self(by_inode)
     }
 
-    fn of(&self, ino: Ino) -> &[Finding] {
-        self.0.get(&ino).map_or(&[], Vec::as_slice)
+    /// In the order of the table.
+    fn of(&self, ino: Ino) -> Vec<Problem> {
+        let mut kinds = self.0.get(&ino).cloned().unwrap_or_default();
+        kinds.sort_unstable();
+        kinds
+    }
+}
+
+/// Shows progress, and notes what is wrong with each inode.
+struct Noting {
+    progress: Watching<fn(&Finding)>,
+    problems: Mutex<Problems>,
+}
+
+impl Observer for Noting {
+    fn finding(&self, _: &Finding) {}
+
+    fn reported(&self, finding: &Finding) {
+        self.problems.lock().add(finding);
+    }
+
+    fn progress(&self, progress: Progress) {
+        self.progress.progress(progress);
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.progress.is_cancelled()
     }
 }
 
@@ -240,13 +275,15 @@ fn write_record(
             continue;
         };
         let wrong = problems.of(inode.ino);
-        let is_partial = wrong.iter().any(|f| f.problem.info().loss >= Loss::Data)
+        let is_partial = wrong
+            .iter()
+            .any(|problem| problem.info().loss >= Loss::Data)
             || is_beyond(fs, inode, present);
         if inode.file_type == FileType::Regular {
             counts.files += 1;
             counts.partial += u64::from(is_partial);
         }
-        let line = line(walk.path(), inode, wrong, is_partial);
+        let line = line(walk.path(), inode, &wrong, is_partial);
         record
             .write_all(&line)
             .map_err(|error| Failure::io(path.display(), &error))?;
@@ -268,7 +305,7 @@ fn is_beyond(fs: &Image, inode: &Inode, present: u64) -> bool {
     runs.any(|run| run.is_ok_and(|run| run.pblk.saturating_add(run.len) > present))
 }
 
-fn line(path: &[u8], inode: &Inode, wrong: &[Finding], is_partial: bool) -> Vec<u8> {
+fn line(path: &[u8], inode: &Inode, wrong: &[Problem], is_partial: bool) -> Vec<u8> {
     let mut json = Json::new();
     json.open_object();
     json.key("path").text(path);
@@ -284,8 +321,8 @@ fn line(path: &[u8], inode: &Inode, wrong: &[Finding], is_partial: bool) -> Vec<
         false => "whole",
     });
     json.key("problems").open_array();
-    for finding in wrong {
-        json.string(finding.problem.info().name);
+    for problem in wrong {
+        json.string(problem.info().name);
     }
     json.close_array();
     json.close_object();

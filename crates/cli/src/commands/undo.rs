@@ -10,7 +10,7 @@ use crate::args::PlaceArgs;
 use crate::examination::{self, counted};
 use crate::failure::{Exit, Failure};
 use crate::json::Json;
-use crate::open;
+use crate::{interrupt, open};
 
 /// Put back what a repair overwrote
 ///
@@ -33,7 +33,10 @@ pub struct UndoArgs {
 /// Writes the old contents.
 pub fn run(args: &UndoArgs, out: &mut Output) -> Result<Exit, Failure> {
     let device = open::to_restore(&args.place)?;
+    // What is begun is completed.
+    let deferred = interrupt::defer();
     let blocks = uext4_fsck::undo::undo(&*device, &args.file);
+    drop(deferred);
     let image = args.place.image.display();
     let blocks = blocks.map_err(|error| examination::failure(image, &error))?;
     if args.json {

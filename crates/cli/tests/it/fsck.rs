@@ -9,9 +9,9 @@ use std::sync::Arc;
 use uext4::{Creation, NewInode, OpenOptions, Volume};
 use uext4_blockdev::SystemClock;
 
-use crate::changing::judge;
+use crate::changing::{done, judge};
 use crate::checking::{SAFE, UNSAFE, damaged};
-use crate::host::{UEXT4, debugfs_write, dumpe2fs, text, uext4_ok};
+use crate::host::{UEXT4, debugfs_write, dumpe2fs, text, uext4, uext4_ok};
 
 /// Links with the names of e2fsck, next to the image.
 struct Links(PathBuf);
@@ -68,6 +68,38 @@ fn a_file_system_that_was_left_clean_is_examined_only_by_force() {
     ] {
         debugfs_write(Path::new(image), requests);
         assert!(links.ends(&["-n", image], 0).contains("blocks in use"));
+        // Whoever may write notes that it is done.
+        let printed = links.ends(&["-p", image], 0);
+        assert!(!printed.contains("MODIFIED"), "{printed}");
+        let stored = dumpe2fs(Path::new(image));
+        assert!(stored.contains("Mount count:              0\n"), "{stored}");
+        assert!(links.ends(&["-p", image], 0).contains(": clean, 22/"));
+        judge(Path::new(image));
+    }
+}
+
+#[test]
+fn what_was_not_unmounted_is_examined_once() {
+    for (words, code) in [(&["fsck", "-p"][..], 1), (&["repair", "-y"], 1)] {
+        let Some((scratch, image)) = damaged(&["ssv state 0"]) else {
+            return;
+        };
+        let path = text(&image);
+        assert_eq!(uext4(&["repair", "--plan", path]).status.code(), Some(4));
+        let saved = scratch.path().join("saved");
+        let before = fs::read(&image).unwrap();
+        let option = if words[0] == "fsck" { "-z" } else { "--undo" };
+        let command = [words, &[option, text(&saved), path]].concat();
+        assert_eq!(uext4(&command).status.code(), Some(code), "{words:?}");
+        uext4_ok(&["undo", text(&saved), path]);
+        assert!(fs::read(&image).unwrap() == before);
+        let command = [words, &[path]].concat();
+        assert_eq!(uext4(&command).status.code(), Some(code), "{words:?}");
+        assert!(dumpe2fs(&image).contains("Filesystem state:         clean\n"));
+        judge(&image);
+        let after = fs::read(&image).unwrap();
+        assert_eq!(uext4(&command).status.code(), Some(0), "{words:?}");
+        assert!(fs::read(&image).unwrap() == after);
     }
 }
 
@@ -174,8 +206,19 @@ fn the_journal_alone_is_replayed() {
     let links = Links::new(scratch.path());
     let path = text(&image);
     links.ends(&["-E", "journal_only", path], 0);
-    // As the medium is after a power cut.
-    let device = uext4_testkit::loaded(&image);
+    power_cut(&image);
+    links.ends(&["-n", "-E", "journal_only", path], 0);
+    let printed = links.ends(&["-y", "-E", "journal_only", path], 1);
+    assert!(printed.contains("journal replayed"), "{printed}");
+    links.ends(&["-E", "journal_only", path], 0);
+    assert!(!dumpe2fs(&image).contains("needs_recovery"));
+    // The damage is still there.
+    links.ends(&["-fn", path], 4);
+}
+
+/// Leaves the image as a medium is after a power cut.
+pub fn power_cut(image: &Path) {
+    let device = uext4_testkit::loaded(image);
     let options = OpenOptions::default();
     let fs = Volume::open(device.clone(), Arc::new(SystemClock), &options).unwrap();
     let creation = Creation::directory();
@@ -185,16 +228,32 @@ fn the_journal_alone_is_replayed() {
         .create(b"new", NewInode::Directory, &creation);
     made.unwrap();
     fs.sync().unwrap();
-    fs::write(&image, device.to_bytes()).unwrap();
+    fs::write(image, device.to_bytes()).unwrap();
     drop(fs);
-    assert!(dumpe2fs(&image).contains("needs_recovery"));
-    links.ends(&["-n", "-E", "journal_only", path], 0);
-    let printed = links.ends(&["-y", "-E", "journal_only", path], 1);
-    assert!(printed.contains("journal replayed"), "{printed}");
-    links.ends(&["-E", "journal_only", path], 0);
-    assert!(!dumpe2fs(&image).contains("needs_recovery"));
-    // The damage is still there.
-    links.ends(&["-fn", path], 4);
+    assert!(dumpe2fs(image).contains("needs_recovery"));
+}
+
+#[test]
+fn after_a_power_cut_the_journal_is_replayed_and_no_more() {
+    let Some((scratch, image)) = damaged(&[]) else {
+        return;
+    };
+    let links = Links::new(scratch.path());
+    let path = text(&image);
+    for option in ["-p", "-y"] {
+        power_cut(&image);
+        let printed = links.ends(&[option, path], 0);
+        assert!(printed.contains("recovering journal"), "{printed}");
+        assert!(printed.contains(": clean, 23/"), "{printed}");
+        judge(&image);
+        done(&image, &["rm", "-r", "/new"]);
+    }
+    // It is due for more reasons than that.
+    debugfs_write(&image, ["ssv max_mnt_count 2", "ssv mnt_count 3"]);
+    power_cut(&image);
+    let printed = links.ends(&["-p", path], 1);
+    assert!(printed.contains("blocks in use"), "{printed}");
+    judge(&image);
 }
 
 #[test]

@@ -15,6 +15,7 @@
 //! | [`changing`] | do the commands that change leave what their namesakes leave? |
 //! | [`sharing`] | does `dedup-xattrs` merge equal blocks of attributes, and nothing else? |
 //! | [`checking`] | does `check` find what e2fsck finds, and end as it says? |
+//! | [`unable`] | where no repair can be made: is that said, and nothing half-done? |
 //! | [`repairing`] | is a plan shown, applied, undone, and made in a copy as asked? |
 //! | [`fsck`] | does it do as e2fsck for fsck(8), systemd and the initial RAM disks? |
 //! | [`salvaging`] | is what can be read out of a damaged image there, with its record? |
@@ -97,3 +98,4 @@ mod traced;
 mod transport;
 mod tree;
 mod tuning;
+mod unable;

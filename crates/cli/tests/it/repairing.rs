@@ -1,13 +1,20 @@
 //! `repair` and `undo`: plans, ways to write, and what is refused.
 
 use std::fs;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
 
 use uext4_testkit::complaints;
 
 use crate::changing::{done, judge};
 use crate::checking::{SAFE, UNSAFE, damaged, ended};
-use crate::host::{assert_clean, debugfs_write, text, uext4, uext4_ok};
+use crate::host::{
+    Shown, UEXT4, assert_clean, can_mount, debugfs_write, has_tool, run, scratch, text, uext4,
+    uext4_ok,
+};
+use crate::statuses::unread;
 
 /// Runs `repair` on the image with these options.
 fn repair(image: &Path, options: &[&str]) -> (Option<i32>, String) {
@@ -112,6 +119,8 @@ fn undo_puts_back_every_byte() {
     let (code, printed) = repair(&image, &["-y", "--undo", text(&saved)]);
     assert_eq!(code, Some(1), "{printed}");
     judge(&image);
+    let mode = fs::metadata(&saved).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
     // A file that is there already is never overwritten.
     let (code, printed) = repair(&image, &["-y", "--undo", text(&saved)]);
     assert_eq!(code, Some(8), "{printed}");
@@ -145,6 +154,136 @@ fn a_copy_is_repaired_and_the_image_stays() {
     assert!(fs::read(&again).unwrap() == fs::read(&into).unwrap());
     let left: Vec<_> = fs::read_dir(scratch.path()).unwrap().collect();
     assert_eq!(left.len(), 4, "{left:?}");
+}
+
+#[test]
+fn no_name_that_is_in_use_is_lost_to_a_copy() {
+    let Some((scratch, image)) = damaged(UNSAFE) else {
+        return;
+    };
+    // Names that a command might think are its own.
+    let source = scratch.path().join("new.part");
+    fs::rename(&image, &source).unwrap();
+    let before = fs::read(&source).unwrap();
+    let (code, printed) = repair(
+        &source,
+        &["-y", "--into", text(&image.with_file_name("new"))],
+    );
+    assert_eq!(code, Some(1), "{printed}");
+    assert!(fs::read(&source).unwrap() == before);
+    assert_clean(&scratch.path().join("new"));
+    // Where the copy cannot be made, nothing of it stays.
+    let none = scratch.path().join("none/new");
+    let (code, printed) = repair(&source, &["-y", "--into", text(&none)]);
+    assert_eq!(code, Some(8), "{printed}");
+    assert!(printed.contains("No such file"), "{printed}");
+    assert!(fs::read(&source).unwrap() == before);
+    assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 3);
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_no_repair() {
+    for words in [&["repair", "-y"][..], &["fsck", "-fy"]] {
+        let Some((scratch, image)) = damaged(UNSAFE) else {
+            return;
+        };
+        let saved = scratch.path().join("saved");
+        let option = if words[0] == "fsck" { "-z" } else { "--undo" };
+        let arguments = [words, &[option, text(&saved), text(&image)]].concat();
+        let output = unread(&arguments);
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {output:?}");
+        judge(&image);
+        assert_eq!(
+            unread(&["undo", text(&saved), text(&image)]).status.code(),
+            Some(0)
+        );
+        assert_eq!(
+            unread(&["repair", "--plan", text(&image)]).status.code(),
+            Some(4)
+        );
+    }
+}
+
+#[test]
+fn an_interrupted_examination_writes_nothing() {
+    if !has_tool("mke2fs") {
+        return;
+    }
+    let scratch = scratch();
+    let image = scratch.path().join("image");
+    // So large that its inode tables, all in use, are read for two seconds or more.
+    let options = [
+        "-t",
+        "ext4",
+        "-O",
+        "^metadata_csum,^uninit_bg",
+        "-E",
+        "lazy_itable_init=0",
+    ];
+    uext4_testkit::mke2fs(&image, options, "1T");
+    debugfs_write(&image, ["ssv free_blocks_count 77"]);
+    let superblock = || {
+        let mut bytes = [0; 1024];
+        let file = fs::File::open(&image).unwrap();
+        file.read_exact_at(&mut bytes, 1024).unwrap();
+        bytes
+    };
+    let before = superblock();
+    let into = scratch.path().join("into");
+    for (words, code) in [
+        (&["repair", "-y"][..], 32),
+        (&["repair", "-y", "--into", text(&into)], 32),
+        (&["fsck", "-fy"], 32),
+        (&["check", "-q"], 8),
+    ] {
+        let mut command = Command::new(UEXT4);
+        let mut child = command.args(words).arg(&image).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(200));
+        run("kill", &["-TERM", &child.id().to_string()]);
+        assert_eq!(child.wait().unwrap().code(), Some(code), "{words:?}");
+        assert!(superblock() == before, "{words:?}");
+        assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 1);
+    }
+}
+
+#[test]
+fn what_is_mounted_is_not_copied_and_findings_are_doubted() {
+    if !can_mount() {
+        return;
+    }
+    let Some((scratch, image)) = damaged(&[]) else {
+        return;
+    };
+    let place = scratch.path().join("place");
+    fs::create_dir(&place).unwrap();
+    let into = scratch.path().join("into");
+    let copy = ["repair", "-y", "--into", text(&into), text(&image)];
+    let (plan, check) = (["repair", "--plan", text(&image)], ["check", text(&image)]);
+    let shown = Shown::new(&image, &place, "rw");
+    let (copied, planned) = (ended(&copy), ended(&plan));
+    let (checked, written) = (ended(&check), ended(&["repair", "-y", text(&image)]));
+    shown.end();
+    assert_eq!(copied.0, Some(8), "{copied:?}");
+    assert!(
+        copied.1.contains("a copy of it would be torn"),
+        "{copied:?}"
+    );
+    assert!(!into.exists());
+    assert!(
+        planned.1.contains("what is found may be wrong"),
+        "{planned:?}"
+    );
+    assert!(
+        checked.1.contains("what is found may be wrong"),
+        "{checked:?}"
+    );
+    assert_eq!(written.0, Some(8), "{written:?}");
+    // Nobody writes to a read-only mount.
+    let shown = Shown::new(&image, &place, "ro");
+    let checked = ended(&check);
+    shown.end();
+    assert_eq!(checked.0, Some(0), "{checked:?}");
+    assert!(!checked.1.contains("may be wrong"), "{checked:?}");
 }
 
 #[test]

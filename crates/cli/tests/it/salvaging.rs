@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::changing::done;
 use crate::checking::{damaged, ended};
-use crate::host::{run, text};
+use crate::host::{UEXT4, run, text};
 
 /// The lines of a record, by path.
 fn record(path: &Path) -> Vec<Value> {
@@ -90,6 +90,56 @@ fn deleted_files_whose_blocks_are_free_are_copied_on_request() {
     let archive = scratch.path().join("out.tar");
     let (code, printed) = ended(&["salvage", "--deleted", text(&image), "-o", text(&archive)]);
     assert_eq!(code, Some(2), "{printed}");
+}
+
+#[test]
+fn what_is_not_shown_is_recorded() {
+    let requests: Vec<String> = (0..9)
+        .map(|index| format!("sif dir/other-{index} block[5] 99999999"))
+        .collect();
+    let requests: Vec<&str> = requests.iter().map(String::as_str).collect();
+    let Some((scratch, image)) = damaged(&requests) else {
+        return;
+    };
+    let few = ["--max-findings", "1", text(&image)];
+    let (_, planned) = ended(&[&["repair", "--plan"], &few[..]].concat());
+    assert!(planned.contains("; 9 may each lose data"), "{planned}");
+    let out = scratch.path().join("out");
+    let (code, printed) = ended(&[&["salvage", "-o", text(&out)], &few[..]].concat());
+    assert_eq!(code, Some(1), "{printed}");
+    assert!(printed.contains("9 of them in part"), "{printed}");
+    let lines = record(&out.join("salvage.jsonl"));
+    for index in 0..9 {
+        let line = of(&lines, &format!("dir/other-{index}"));
+        assert_eq!(line["contents"], "partial");
+        assert_ne!(line["problems"], Value::Array(Vec::new()));
+    }
+}
+
+#[test]
+fn a_deleted_file_that_is_too_large_here_is_left_out() {
+    let Some((scratch, image)) = damaged(&[
+        "rm dir/other-3",
+        "rm dir/other-4",
+        "sif <16> size 1000000000",
+    ]) else {
+        return;
+    };
+    let out = scratch.path().join("out");
+    // As on a file system that has no files so large.
+    let script = format!(
+        "trap '' XFSZ; ulimit -f 1024; '{UEXT4}' salvage --deleted '{}' -o '{}' 2>&1",
+        text(&image),
+        text(&out)
+    );
+    let printed = String::from_utf8(run("sh", &["-c", &script])).unwrap();
+    assert!(
+        printed.contains("#16: deleted, with a size of"),
+        "{printed}"
+    );
+    assert!(printed.contains("and 1 deleted"), "{printed}");
+    assert!(out.join("salvage.jsonl").exists());
+    assert!(!out.join("deleted/#16").exists());
 }
 
 #[test]

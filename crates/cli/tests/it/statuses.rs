@@ -30,7 +30,7 @@ fn image() -> Option<(TempDir, PathBuf)> {
 }
 
 /// Runs the command with a standard output that nothing reads.
-fn unread(arguments: &[&str]) -> Output {
+pub fn unread(arguments: &[&str]) -> Output {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let mut command = Command::new(UEXT4);

@@ -1,7 +1,5 @@
 //! Bitmaps as they must be.
 
-use std::sync::atomic::Ordering;
-
 use uext4_ondisk::group_desc::GroupDesc;
 use uext4_ondisk::num::index;
 use uext4_ondisk::{GroupNr, Ino, Pblk};
@@ -32,9 +30,9 @@ pub fn blocks(state: &State<'_>, group: GroupNr, bytes: &mut Vec<u8>) {
     let size = state.geometry().block_size.len();
     bytes.clear();
     bytes.resize(size, 0);
-    let words = state.used.group(group).unwrap_or_default();
+    let words = state.used.words(group);
     for (bytes, word) in bytes.chunks_exact_mut(8).zip(words) {
-        bytes.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
+        bytes.copy_from_slice(&word.to_le_bytes());
     }
     pad(bytes, clusters_in_group(state, group));
 }

@@ -1,7 +1,5 @@
 //! One group: its bitmaps and its counts.
 
-use std::sync::atomic::Ordering;
-
 use uext4_ondisk::GroupNr;
 use uext4_ondisk::group_desc::{
     BG_BLOCK_UNINIT, BG_INODE_UNINIT, DescChecksum, GroupDesc, bitmap_checksum,
@@ -46,9 +44,7 @@ pub fn uninit(state: &State<'_>, desc: &GroupDesc) -> Uninit {
 /// Counts what is in use.
 pub fn count(state: &State<'_>, group: GroupNr) -> Counted {
     let geometry = state.geometry();
-    let words = state.used.group(group).unwrap_or_default();
-    let used = words.iter().map(|word| word.load(Ordering::Relaxed));
-    let used: u32 = used.map(u64::count_ones).sum();
+    let used: u32 = state.used.words(group).map(u64::count_ones).sum();
     let reserved = expected::reserved_inodes(state, group);
     let first = group.0.saturating_mul(geometry.inodes_per_group.get());
     let (mut inodes, mut directories, mut last) = (reserved, 0, reserved);
@@ -74,7 +70,7 @@ pub fn count(state: &State<'_>, group: GroupNr) -> Counted {
 pub fn uninitialised(state: &State<'_>, group: GroupNr, scratch: &mut Vec<u8>) -> Result<()> {
     let desc = state.volume.group(group);
     let uninit = uninit(state, &desc);
-    if uninit.blocks && state.used.group(group).is_some() {
+    if uninit.blocks && state.used.has_group(group) {
         expected::fresh_blocks(state, group, &desc, scratch);
         let fresh = std::mem::take(scratch);
         expected::blocks(state, group, scratch);

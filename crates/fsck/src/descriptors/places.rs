@@ -6,7 +6,7 @@ use uext4_ondisk::group_desc::{BG_BLOCK_UNINIT, BG_INODE_UNINIT, GroupDesc, desc
 use uext4_ondisk::num::index;
 use uext4_ondisk::{Geometry, GroupNr, Pblk};
 
-use super::tables::{SEARCHED_MAX, looks_like_table, search};
+use super::tables::{SEARCHED_MAX, is_table_of, looks_like_table, search};
 use super::{BadSum, can_be};
 use crate::error::{Error, Result};
 use crate::finding::{Finding, Place};
@@ -96,9 +96,13 @@ pub(super) fn usual(
 /// Blocks that right metadata has: the end of each piece by its start.
 struct Taken {
     pieces: BTreeMap<u64, u64>,
+    /// Structures that have no place yet: what is where they are said to be is something else.
+    lost: BTreeSet<MetadataOwner>,
     /// Where the next search of the whole file system starts, so that many of them do not walk
     /// the same pieces again.
     resume: u64,
+    /// As `resume`, in the search for what the bitmaps show as free: for bitmaps, and for tables.
+    resume_free: [u64; 2],
     /// How many blocks may still be read in the search for lost tables.
     budget: u64,
 }
@@ -148,15 +152,18 @@ pub(super) fn mend(
     wrong: &[MetadataOwner],
     bad_sums: &[BadSum],
 ) -> Result<()> {
+    let first = u64::from(volume.geometry().first_data_block).saturating_add(1);
+    let lost: BTreeSet<MetadataOwner> = wrong.iter().copied().collect();
     let mut taken = Taken {
         pieces: BTreeMap::new(),
-        resume: u64::from(volume.geometry().first_data_block).saturating_add(1),
+        lost: lost.clone(),
+        resume: first,
+        resume_free: [first; 2],
         budget: SEARCHED_MAX,
     };
     if let Some(block) = crate::mmp::block(volume) {
         taken.add(block.0, 1);
     }
-    let lost: BTreeSet<MetadataOwner> = wrong.iter().copied().collect();
     for_each_metadata(volume.geometry(), &volume.groups(), |owner, start, len| {
         if !lost.contains(&owner) {
             taken.add(start.0, len);
@@ -310,10 +317,17 @@ fn relocate(
     let finding = Finding::new(problem, Place::group(group));
     let cause = findings.report(finding.found(found).right(at.0));
     if problem == GroupProblem::InodeTableLost {
-        for block in (at.0..).take(index(geometry.itable_blocks())) {
-            volume
-                .overlay()
-                .update(Pblk(block), cause, |bytes| bytes.fill(0))?;
+        // Where it lies in the way of something else, it is still worth more than zeroes.
+        let old = Pblk(found);
+        let is_whole = geometry.contains(old, len) && is_table_of(volume, group, old)?;
+        let mut bytes = vec![0; geometry.block_size.len()];
+        for skip in 0..len {
+            if is_whole {
+                let from = Pblk(old.0.saturating_add(skip));
+                volume.overlay().read_block(from, &mut bytes)?;
+            }
+            let to = Pblk(at.0.saturating_add(skip));
+            volume.overlay().replace(to, cause, &bytes)?;
         }
     }
     taken.add(at.0, len);
@@ -326,30 +340,30 @@ fn relocate(
     })
 }
 
-/// Blocks in the group that no metadata has and that its bitmap, where there is one, shows as
-/// free; with `flex_bg` anywhere else, too. Where the bitmap leaves no room, it is disregarded:
-/// the pass over shared blocks parts what meets there.
+/// Blocks that no metadata has, and that the bitmaps show as free: in the group, with `flex_bg`
+/// anywhere else, too. Only where they leave no room, they are disregarded: the pass over shared
+/// blocks parts what meets there, but a table that is lost was written over it by then.
 fn free(volume: &Volume, taken: &mut Taken, group: GroupNr, len: u64) -> Result<Pblk> {
     let geometry = volume.geometry();
     let start = geometry.group_start(group).0;
     let end = start.saturating_add(geometry.blocks_in_group(group).into());
-    let bitmap = volume.group(group).block_bitmap;
-    let mut bits = vec![0; geometry.block_size.len()];
-    if can_be(geometry, group, bitmap, 1) {
-        volume.overlay().read_block(bitmap, &mut bits)?;
-    }
-    let in_use = |block: u64| {
-        let bit = block.saturating_sub(start) >> geometry.cluster_bits;
-        let byte = usize::try_from(bit / 8).ok().and_then(|at| bits.get(at));
-        byte.is_none_or(|byte| byte >> (bit % 8) & 1 != 0)
-    };
+    let mut bits = Bits::new(volume, &taken.lost);
     let first = start.max(u64::from(geometry.first_data_block).saturating_add(1));
-    let flex = geometry
-        .features
-        .incompat
-        .contains(uext4_ondisk::features::Incompat::FLEX_BG);
-    let found = taken
-        .find(first, end, len, in_use)
+    let features = geometry.features.incompat;
+    let flex = features.contains(uext4_ondisk::features::Incompat::FLEX_BG);
+    let mut found = taken.find(first, end, len, |block| bits.in_use(block));
+    if found.is_none() && flex {
+        let which = usize::from(len > 1);
+        let all = geometry.blocks_count;
+        found = taken.find(taken.resume_free[which], all, len, |block| {
+            bits.in_use(block)
+        });
+        taken.resume_free[which] = found.unwrap_or(all);
+    }
+    if let Some(error) = bits.error.take() {
+        return Err(error);
+    }
+    let found = found
         .or_else(|| taken.find(first, end, len, |_| false))
         .or_else(|| {
             let all = taken.find(taken.resume, geometry.blocks_count, len, |_| false);
@@ -359,4 +373,55 @@ fn free(volume: &Volume, taken: &mut Taken, group: GroupNr, len: u64) -> Result<
     found.map(Pblk).ok_or(Error::NoSpace {
         what: "a bitmap or an inode table",
     })
+}
+
+/// What the bitmaps say, one group's at a time.
+struct Bits<'a> {
+    volume: &'a Volume,
+    lost: &'a BTreeSet<MetadataOwner>,
+    group: Option<GroupNr>,
+    /// Of `group`; empty if its bitmap is lost, so that all is in use.
+    bytes: Vec<u8>,
+    error: Option<Error>,
+}
+
+impl<'a> Bits<'a> {
+    fn new(volume: &'a Volume, lost: &'a BTreeSet<MetadataOwner>) -> Self {
+        Self {
+            volume,
+            lost,
+            group: None,
+            bytes: Vec::new(),
+            error: None,
+        }
+    }
+
+    fn in_use(&mut self, block: u64) -> bool {
+        let geometry = self.volume.geometry();
+        let skip = block.saturating_sub(geometry.first_data_block.into());
+        let per_group = u64::from(geometry.blocks_per_group.get());
+        let group = GroupNr(u32::try_from(skip / per_group).unwrap_or(u32::MAX));
+        if self.group != Some(group) {
+            self.group = Some(group);
+            if let Err(error) = self.load(group) {
+                self.error.get_or_insert(error);
+            }
+        }
+        let bit = (skip % per_group) >> geometry.cluster_bits;
+        let byte = usize::try_from(bit / 8).ok();
+        let byte = byte.and_then(|at| self.bytes.get(at));
+        byte.is_none_or(|byte| byte >> (bit % 8) & 1 != 0)
+    }
+
+    fn load(&mut self, group: GroupNr) -> Result<()> {
+        self.bytes.clear();
+        let geometry = self.volume.geometry();
+        let bitmap = self.volume.group(group).block_bitmap;
+        let is_lost = self.lost.contains(&MetadataOwner::BlockBitmap(group));
+        if is_lost || !can_be(geometry, group, bitmap, 1) {
+            return Ok(());
+        }
+        self.bytes.resize(geometry.block_size.len(), 0);
+        self.volume.overlay().read_block(bitmap, &mut self.bytes)
+    }
 }

@@ -15,7 +15,7 @@ pub(super) const SEARCHED_MAX: u64 = 1 << 20;
 const PIECE: u64 = 1 << 20;
 
 /// Whether the first inodes at a place are ones: known types or zeroes, and in group 0 the root.
-pub(super) fn looks_like_table(volume: &Volume, group: GroupNr, at: Pblk) -> Result<bool> {
+pub fn looks_like_table(volume: &Volume, group: GroupNr, at: Pblk) -> Result<bool> {
     let geometry = volume.geometry();
     let mut bytes = vec![0; geometry.block_size.len()];
     volume.overlay().read_block(at, &mut bytes)?;
@@ -77,6 +77,13 @@ pub(super) fn search(
         *budget -= blocks;
     }
     Ok(None)
+}
+
+/// Whether the table of a group begins at a place for certain; see [`search`].
+pub(super) fn is_table_of(volume: &Volume, group: GroupNr, at: Pblk) -> Result<bool> {
+    let mut bytes = vec![0; volume.geometry().block_size.len()];
+    volume.overlay().read_block(at, &mut bytes)?;
+    begins_table(volume, group, &bytes)
 }
 
 /// Whether a block is the first one of a group's inode table for certain: its inodes have the

@@ -113,7 +113,19 @@ impl Worker<'_, '_> {
     /// Walks the map of an inode, claims its blocks, and compares `i_size` and `i_blocks`.
     pub fn blocks(&mut self, subject: &mut Subject<'_>) -> Result<()> {
         self.runs.clear();
-        let seen = self.claim(subject)?;
+        let is_link = subject.file_type() == Some(FileType::Symlink);
+        if is_link {
+            self.fast_symlink(subject)?;
+        }
+        let mut seen = self.claim(subject)?;
+        let mut form = mapping::form(self.state.geometry(), subject.ino, &subject.raw);
+        if is_link {
+            self.symlink(subject, form, seen.end)?;
+            if form == Form::None && subject.file_type() == Some(FileType::Regular) {
+                form = mapping::form(self.state.geometry(), subject.ino, &subject.raw);
+                seen = self.claim(subject)?;
+            }
+        }
         if let Some(cause) = seen.cause {
             let ino = subject.ino;
             self.found.repacks.push(Repack { ino, cause });
@@ -124,11 +136,9 @@ impl Worker<'_, '_> {
             let cause = self.state.report(finding.found(seen.metadata));
             self.found.repacks.push(Repack { ino, cause });
         }
-        let form = mapping::form(self.state.geometry(), subject.ino, &subject.raw);
         match subject.file_type() {
             Some(FileType::Directory) => self.directory(subject, form, &seen)?,
             Some(FileType::Regular) => self.regular(subject, form, &seen)?,
-            Some(FileType::Symlink) => self.symlink(subject, form, seen.end)?,
             _ => {}
         }
         if subject.is_cleared {

@@ -3,7 +3,7 @@
 use uext4_ondisk::extent::{EXT4_EXT_MAGIC, EXT4_MAX_EXTENT_DEPTH, header, max_entries};
 use uext4_ondisk::features::{Compat, Incompat, RoCompat};
 use uext4_ondisk::indirect::Reach;
-use uext4_ondisk::inode::{FileType, I_BLOCK_LEN, InodeFlags, S_IFDIR, S_IFREG};
+use uext4_ondisk::inode::{FileType, I_BLOCK_LEN, InodeFlags, S_IFREG};
 use uext4_ondisk::num::lo32;
 use uext4_ondisk::{Ino, Pblk};
 
@@ -57,7 +57,6 @@ impl Worker<'_, '_> {
         if subject.is_cleared || subject.ino == Ino::BAD_BLOCKS {
             return Ok(());
         }
-        self.lost_directory(subject)?;
         let Some(file_type) = subject.file_type() else {
             let mode = subject.raw.i_mode.get();
             let finding = subject.finding(InodeProblem::Mode).found(mode);
@@ -77,39 +76,8 @@ impl Worker<'_, '_> {
         self.high_halves(subject, file_type)
     }
 
-    /// A directory whose mode was damaged begins with its own name, and no file of another type
-    /// without contents does.
-    fn lost_directory(&self, subject: &mut Subject<'_>) -> Result<()> {
-        match subject.file_type() {
-            Some(FileType::Regular | FileType::Directory | FileType::Symlink) => return Ok(()),
-            _ if subject.size() < self.state.geometry().block_size.bytes().into() => {
-                return Ok(());
-            }
-            _ => {}
-        }
-        let mut raw = subject.raw;
-        let permissions = raw.i_mode.get() & 0o7777;
-        raw.i_mode = (S_IFDIR | permissions).into();
-        let map = mapping::read(self.state, subject.ino, &raw)?;
-        let Some(first) = map.extents.first().filter(|first| first.lblk.0 == 0) else {
-            return Ok(());
-        };
-        let mut block = vec![0; self.state.geometry().block_size.len()];
-        let overlay = self.state.volume.overlay();
-        overlay.read_block(first.pblk, &mut block)?;
-        if !begins_directory(&block, subject.ino) {
-            return Ok(());
-        }
-        let finding = subject.finding(InodeProblem::Directory);
-        let finding = finding.found(subject.raw.i_mode.get());
-        self.mend(subject, finding, |raw| {
-            raw.i_mode = (S_IFDIR | permissions).into();
-        })?;
-        Ok(())
-    }
-
     /// Clears flags, with a finding.
-    fn clear_flags(
+    pub fn clear_flags(
         &self,
         subject: &mut Subject<'_>,
         problem: InodeProblem,
@@ -315,6 +283,9 @@ impl Worker<'_, '_> {
         let size = subject.size();
         let finding = subject.finding(InodeProblem::InlineSize).found(size);
         let Some(value) = value else {
+            if self.mend_without_attribute(subject, file_type)? {
+                return Ok(());
+            }
             // Only the first bytes may be there, and nothing says so: the file is empty then.
             if file_type != FileType::Regular {
                 return self.clear(subject, finding.right(0_u64));
@@ -359,16 +330,8 @@ impl Subject<'_> {
     }
 }
 
-/// Whether a block begins with "." of this inode and "..".
-fn begins_directory(block: &[u8], ino: Ino) -> bool {
-    // Inode, length of the record, length of the name, type, name; then the next record.
-    let dot = block.get(..4) == Some(&ino.0.to_le_bytes()) && block.get(4..6) == Some(&[12, 0]);
-    let name = |at: usize| block.get(at).copied();
-    dot && name(6) == Some(1) && block.get(8..9) == Some(b".") && block.get(20..22) == Some(b"..")
-}
-
 /// Whether an extent tree says that it has all the room there is: no block numbers look so.
-fn is_whole_root(i_block: &[u8; I_BLOCK_LEN]) -> bool {
+pub fn is_whole_root(i_block: &[u8; I_BLOCK_LEN]) -> bool {
     header(i_block).is_some_and(|head| head.eh_max.get() == max_entries(I_BLOCK_LEN))
 }
 

@@ -97,6 +97,7 @@ impl Worker<'_, '_> {
             bytes,
             is_cleared: false,
         };
+        self.lost_type(&mut subject)?;
         self.checksum(&mut subject)?;
         if subject.is_cleared {
             return Ok(());

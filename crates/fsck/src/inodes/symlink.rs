@@ -5,7 +5,7 @@
 //! cannot be mended: nothing else knows the target.
 
 use uext4_ondisk::inode::{GOOD_OLD_INODE_SIZE, InodeFlags, RawInode};
-use uext4_ondisk::num::{index, len64};
+use uext4_ondisk::num::{index, len64, lo32};
 use uext4_ondisk::xattr::{
     EXT4_XATTR_MAGIC, INDEX_SYSTEM, INLINE_DATA_NAME, RawXattrEntry, XATTR_ENTRY_LEN, entry_len,
     value_len,
@@ -22,36 +22,84 @@ use crate::problem::InodeProblem;
 const ENCRYPTED_LEN: usize = 2;
 
 impl Worker<'_, '_> {
-    /// Examines the target of a symbolic link whose map ends at logical block `end`.
+    /// Stores the length of a target in `i_block` whose length says that it is in a block, though
+    /// the inode has none. Before the map is read: what is there are no numbers.
+    pub fn fast_symlink(&self, subject: &mut Subject<'_>) -> Result<()> {
+        let stored = InodeFlags::EXTENTS.union(InodeFlags::INLINE_DATA);
+        let raw = &subject.raw;
+        let has_blocks = raw.i_blocks_lo.get() != 0 && subject.xattr_block().0 == 0;
+        if mapping::is_fast_symlink(raw) || has_blocks || subject.flags().intersects(stored) {
+            return Ok(());
+        }
+        match right_size(&raw.i_block, subject.flags()) {
+            Some(right) => self.set_target_size(subject, right),
+            None => Ok(()),
+        }
+    }
+
+    fn set_target_size(&self, subject: &mut Subject<'_>, right: u64) -> Result<()> {
+        let finding = subject.finding(InodeProblem::SymlinkSize);
+        let finding = finding.found(subject.size()).right(right);
+        self.mend(subject, finding, |raw| {
+            raw.i_size_lo = lo32(right).into();
+            raw.i_size_high = 0.into();
+        })?;
+        Ok(())
+    }
+
+    /// Examines the target of a symbolic link whose map ends at logical block `end`. What holds a
+    /// file instead is a regular one afterwards: links have all permissions.
     pub fn symlink(&mut self, subject: &mut Subject<'_>, form: Form, end: u64) -> Result<()> {
         let size = subject.size();
-        let is_right = match form {
-            Form::None if subject.has(InodeFlags::INLINE_DATA) => is_inline_target(subject, size),
-            Form::None => is_target(&subject.raw.i_block, size, subject.flags()),
-            _ if end != 1 => false,
-            _ => self.is_block_target(subject, size)?,
+        let block = match form {
+            Form::None => None,
+            _ => self.first_block(subject)?,
+        };
+        let is_right = match (form, &block) {
+            (Form::None, _) if subject.has(InodeFlags::INLINE_DATA) => {
+                is_inline_target(subject, size)
+            }
+            (Form::None, _) => is_target(&subject.raw.i_block, size, subject.flags()),
+            (_, Some(block)) if end == 1 => is_target(block, size, subject.flags()),
+            _ => false,
         };
         if is_right {
             return Ok(());
         }
-        let finding = subject.finding(InodeProblem::Symlink).found(size);
-        self.clear(subject, finding)
+        let is_link = subject.raw.i_mode.get() & 0o7777 == 0o777 && end <= 1;
+        if !is_link && self.holds_file(subject)? {
+            return self.make_regular(subject);
+        }
+        let right = match (form, &block) {
+            (Form::None, _) if subject.has(InodeFlags::INLINE_DATA) => inline_size(subject),
+            (Form::None, _) => right_size(&subject.raw.i_block, subject.flags()),
+            (_, Some(block)) if end == 1 => right_size(block, subject.flags()),
+            _ => None,
+        };
+        match right {
+            Some(right) => self.set_target_size(subject, right),
+            None => {
+                let finding = subject.finding(InodeProblem::Symlink).found(size);
+                self.clear(subject, finding)
+            }
+        }
     }
 
-    fn is_block_target(&mut self, subject: &Subject<'_>, size: u64) -> Result<bool> {
+    /// The contents of logical block 0.
+    fn first_block(&mut self, subject: &Subject<'_>) -> Result<Option<Vec<u8>>> {
         let map = mapping::read(self.state, subject.ino, &subject.raw)?;
         let Some(first) = map.extents.first().filter(|first| first.lblk.0 == 0) else {
-            return Ok(false);
+            return Ok(None);
         };
         let mut block = vec![0; self.state.geometry().block_size.len()];
         let overlay = self.state.volume.overlay();
         overlay.read_block(first.pblk, &mut block)?;
-        Ok(is_target(&block, size, subject.flags()))
+        Ok(Some(block))
     }
 }
 
 /// Whether `bytes` hold a target of this size.
-fn is_target(bytes: &[u8], size: u64, flags: InodeFlags) -> bool {
+pub fn is_target(bytes: &[u8], size: u64, flags: InodeFlags) -> bool {
     let room = bytes.len();
     let Some(size) = usize::try_from(size).ok().filter(|&s| s > 0 && s < room) else {
         return false;
@@ -65,6 +113,27 @@ fn is_target(bytes: &[u8], size: u64, flags: InodeFlags) -> bool {
     let len = usize::from(u16::from_le_bytes([low, high]));
     // The size may count a zero byte behind.
     len != 0 && (len + ENCRYPTED_LEN == size || len + ENCRYPTED_LEN + 1 == size)
+}
+
+/// The size of the target that `bytes` hold for certain: nothing but zeroes are behind it.
+fn right_size(bytes: &[u8], flags: InodeFlags) -> Option<u64> {
+    let (low, high) = (*bytes.first()?, *bytes.get(1)?);
+    let len = match flags.contains(InodeFlags::ENCRYPT) {
+        true if [low, high] == [0; 2] => return None,
+        true => usize::from(u16::from_le_bytes([low, high])).checked_add(ENCRYPTED_LEN)?,
+        false => bytes.iter().position(|&byte| byte == 0)?,
+    };
+    let behind = bytes.get(len..).filter(|behind| !behind.is_empty())?;
+    (len > 0 && behind.iter().all(|&byte| byte == 0)).then_some(len64(len))
+}
+
+/// The size of the target that the inode and its attribute hold.
+fn inline_size(subject: &Subject<'_>) -> Option<u64> {
+    let value = inline_rest(&subject.raw, subject.bytes)?;
+    let mut bytes = subject.raw.i_block.iter().chain(value);
+    let len = bytes.clone().count();
+    let size = bytes.position(|&byte| byte == 0).unwrap_or(len);
+    (size > 0).then_some(len64(size))
 }
 
 /// Whether the inode and its attribute hold a target of this size. Nothing need be behind it.

@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -105,10 +104,10 @@ fn assert_used_as_bitmaps(state: &State<'_>) {
         let overlay = state.volume.overlay();
         overlay.read_block(desc.block_bitmap, &mut bitmap).unwrap();
         let blocks = geometry.blocks_in_group(group) >> geometry.cluster_bits;
-        let words = state.used.group(group);
+        let words: Vec<_> = state.used.words(group).collect();
         for bit in 0..blocks {
             let marked = bitmap[index(bit / 8)] >> (bit % 8) & 1 != 0;
-            let word = words.map_or(0, |w| w[index(bit / 64)].load(Ordering::Relaxed));
+            let word = words.get(index(bit / 64)).copied().unwrap_or(0);
             let used = word >> (bit % 64) & 1 != 0;
             assert_eq!(used, marked, "cluster {bit} of group {group}");
         }
@@ -174,7 +173,12 @@ const DAMAGE: &[(&str, &str, &str, &[&str])] = &[
         "dtime 1700000000",
         &["inode-deletion-time"],
     ),
-    ("-t ext4", "tiny", "mode 0070644", &["inode-mode"]),
+    ("-t ext4", "tiny", "mode 0070644", &["regular-file-mode"]),
+    ("-t ext4", "tiny", "mode 0140644", &["regular-file-mode"]),
+    ("-t ext4", "tiny", "mode 0644", &["regular-file-mode"]),
+    ("-t ext4", "large", "mode 0120644", &["regular-file-mode"]),
+    ("-t ext2", "large", "mode 0120644", &["regular-file-mode"]),
+    ("-t ext2", "large", "mode 0140644", &["regular-file-mode"]),
     ("-t ext4", "tiny", "flags 0x82000", &["inode-imagic"]),
     ("-t ext4", "tiny", "flags 0x40080000", &["inode-casefold"]),
     ("-t ext4", "tiny", "flags 0x81000", &["inode-index-flag"]),
@@ -191,11 +195,13 @@ const DAMAGE: &[(&str, &str, &str, &[&str])] = &[
     ("-t ext4", "large", "size 4096", &["inode-size"]),
     ("-t ext4", "a", "size 1000", &["inode-size"]),
     ("-t ext4", "a", "size 0", &["inode-size"]),
-    ("-t ext4", "fast", "size 3", &["symlink-invalid"]),
-    ("-t ext4", "fast", "size 5", &["symlink-invalid"]),
+    ("-t ext4", "fast", "size 3", &["symlink-size"]),
+    ("-t ext4", "fast", "size 5", &["symlink-size"]),
+    ("-t ext4", "fast", "size 0", &["symlink-size"]),
+    ("-t ext4", "fast", "size 5000", &["symlink-size"]),
     ("-t ext4", "fast", "flags 0x80000", &["symlink-extents"]),
-    ("-t ext4", "slow", "size 199", &["symlink-invalid"]),
-    ("-t ext4", "slow", "size 201", &["symlink-invalid"]),
+    ("-t ext4", "slow", "size 199", &["symlink-size"]),
+    ("-t ext4", "slow", "size 201", &["symlink-size"]),
     ("-t ext4", "<1>", "links_count 1", &["bad-blocks-inode"]),
     ("-t ext4", "<1>", "file_acl 700", &["bad-blocks-inode"]),
     ("-t ext4", "<1>", "uid 5", &["bad-blocks-inode"]),
@@ -211,7 +217,8 @@ const DAMAGE: &[(&str, &str, &str, &[&str])] = &[
     ("-t ext4", "<5>", "mode 0040644", &["reserved-mode"]),
     ("-t ext4", "<9>", "mode 0100644", &["reserved-mode"]),
     ("-t ext4", "<7>", "blocks 0", &["resize-inode"]),
-    ("-t ext4", "<2>", "mode 0100644", &["root-missing"]),
+    ("-t ext4", "<2>", "mode 0100644", &["directory-mode"]),
+    ("-t ext2", "<2>", "block[0] 0", &["root-missing"]),
     (
         "-t ext4",
         "tiny",

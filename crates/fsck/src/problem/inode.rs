@@ -21,6 +21,9 @@ super::problems! {
     Directory = "directory-mode", Damage, Nothing, ["PR_1_TREAT_AS_DIRECTORY"],
         "i_mode is {found}, but the first block begins as one of this directory does",
         "make it a directory";
+    Regular = "regular-file-mode", Damage, Nothing, [],
+        "i_mode is {found}, but the inode holds the blocks of a regular file",
+        "make it a regular file";
     Mode = "inode-mode", Damage, File, ["PR_2_BAD_MODE"],
         "i_mode is {found}, which is no type of file", "clear the inode";
     ReservedMode = "reserved-mode", Damage, Data, ["PR_1_RESERVED_BAD_MODE"],
@@ -78,6 +81,12 @@ super::problems! {
         ["PR_1_CLEAR_INLINE_DATA_FOR_EXTENT", "PR_1_CLEAR_EXTENT_FOR_INLINE_DATA",
             "PR_1_CLEAR_EXTENT_INLINE_DATA_FLAGS", "PR_1_CLEAR_EXTENT_INLINE_DATA_INODE"],
         "both flags INLINE_DATA and EXTENTS are set", "clear the one that does not fit";
+    InlineFlag = "inode-inline-flag", Damage, Nothing, [],
+        "the flag INLINE_DATA is set (i_flags is {found}), but the contents lie elsewhere",
+        "clear the flag";
+    InlineAttribute = "inode-inline-attribute", Damage, Nothing, [],
+        "{found} bytes are in the inode, without the attribute that must go with them",
+        "make the attribute";
     InlineSize = "inode-inline-size", Damage, Data,
         ["PR_1_BAD_I_SIZE", "PR_1_INLINE_DATA_NO_ATTR"],
         "i_size is {found}, but {right} bytes are in the inode", "store the bytes there are";
@@ -99,6 +108,9 @@ super::problems! {
         "move the blocks together; the index is lost, and made anew";
     UnwrittenDirectory = "directory-unwritten", Safe, Nothing, ["PR_1_UNINIT_DBLOCK"],
         "blocks of the directory are marked as never written", "mark them as written";
+    SymlinkSize = "symlink-size", Safe, Nothing, ["PR_2_INVALID_SYMLINK"],
+        "the target of the symbolic link ends after {right} bytes, its length is {found}",
+        "store the right length";
     Symlink = "symlink-invalid", Damage, File, ["PR_2_INVALID_SYMLINK"],
         "the target of the symbolic link cannot be, its length is {found}", "clear the inode";
     FileAcl = "inode-file-acl", Safe, Attributes, ["PR_2_FILE_ACL_BAD", "PR_2_FILE_ACL_ZERO"],

@@ -6,6 +6,12 @@ super::problems! {
     UnfinishedRepair = "unfinished-repair", Safe, Nothing, [],
         "a repair was cut off, {found} blocks of its log may not be in their places",
         "write them to their places";
+    RepairLogOutOfDate = "repair-log-out-of-date", Safe, Nothing, [],
+        "the superblock names the log of a repair that was cut off, but the file system was in \
+         use since", "forget the log";
+    RepairLogDamaged = "repair-log-damaged", Damage, Nothing, [],
+        "a repair was cut off, and its log is damaged: some of its blocks may be written",
+        "forget the log, and mend what is there";
     Unusable = "superblock-unusable", Damage, Nothing, ["PR_0_SB_CORRUPT"],
         "the primary superblock cannot be used; the backup in block {right} can",
         "restore it from the backup";
@@ -38,6 +44,9 @@ super::problems! {
     MetaGroupsAndResize = "superblock-meta-groups-and-resize", Damage, Nothing,
         ["PR_0_DISABLE_RESIZE_INODE"],
         "resize_inode and meta_bg exclude each other", "clear resize_inode";
+    ReservedDescriptorsTooMany = "superblock-reserved-descriptors-too-many", Damage, Nothing, [],
+        "s_reserved_gdt_blocks is {found}, and bitmaps or tables lie where those would be",
+        "store {right}";
     ReservedDescriptors = "superblock-reserved-descriptors", Note, Nothing,
         ["PR_0_NONZERO_RESERVED_GDT_BLOCKS"],
         "s_reserved_gdt_blocks is {found} without resize_inode", "store 0";
@@ -65,6 +74,9 @@ super::problems! {
     QuotaNumber = "superblock-quota-number", Damage, Nothing,
         ["PR_0_INVALID_QUOTA_INO"],
         "the number of the quota inode is {found}, which is no quota file", "store {right}";
+    OrphanFileNumber = "superblock-orphan-file-number", Damage, Nothing, [],
+        "the feature orphan_file is not set, and inode {found}, named for it, is another file",
+        "store 0";
     MountedInFuture = "superblock-mounted-in-future", Note, Nothing,
         ["PR_0_FUTURE_SB_LAST_MOUNT", "PR_0_FUTURE_SB_LAST_MOUNT_FUDGED"],
         "the last mount was at {found}, now it is {right}", "store the time of now";

@@ -16,6 +16,7 @@ const SEEDS: u64 = 3;
 
 /// Where the examination and e2fsck may differ: kind, image (all if empty), and why.
 const DIFFERENCES: &[(&str, &str, &str)] = &[
+    ("superblock-reserved-descriptors", "super2", RESERVED),
     ("superblock-without-ea-inode", "", EA_FEATURE),
     ("inode-ea-flag", "", EA_FLAG),
     ("inode-verity-flag-without-the-feature", "", VERITY),
@@ -32,6 +33,7 @@ const DIFFERENCES: &[(&str, &str, &str)] = &[
     ("journal-device", "", JOURNAL),
 ];
 
+const RESERVED: &str = "a number alone, which says nothing without the feature resize_inode";
 const EA_FEATURE: &str = "the kernel refuses to read such attributes without the feature";
 const EA_FLAG: &str = "the kernel refuses to open an inode with the flag by a name";
 const VERITY: &str = "the kernel refuses to open a file with the flag without the feature";

@@ -124,7 +124,6 @@ pub(super) const KINDS: &[Kind] = &[
     }),
     Kind::new("quota-inode-number", "quota", |t| {
         let other = t.with_blocks()?.ino.0;
-        t.hurt.inodes.insert(Ino(other));
         t.superblock(|sb| sb.s_usr_quota_inum = other.into())
     }),
     Kind::new("quota-inode-number-zero", "quota", |t| {
@@ -138,7 +137,6 @@ pub(super) const KINDS: &[Kind] = &[
     }),
     Kind::new("quota-inode-number-of-a-project", "project,quota", |t| {
         let other = t.with_blocks()?.ino.0;
-        t.hurt.inodes.insert(Ino(other));
         t.superblock(|sb| sb.s_prj_quota_inum = other.into())
     }),
     Kind::new("quota-without-the-feature", "^quota", |t| {

@@ -175,6 +175,17 @@ pub(super) const KINDS: &[Kind] = &[
             sb.s_reserved_gdt_blocks = (sb.s_reserved_gdt_blocks.get() ^ 3).into();
         })
     }),
+    Kind::new(
+        "superblock-reserved-descriptors-more",
+        "resize_inode",
+        |t| {
+            let most = t.geometry().block_size.bytes() / 4;
+            t.superblock(|sb| {
+                let reserved = u32::from(sb.s_reserved_gdt_blocks.get()) + 137;
+                sb.s_reserved_gdt_blocks = (reserved.min(most) as u16).into();
+            })
+        },
+    ),
     Kind::new("superblock-reserved-descriptors-huge", "", |t| {
         backed(t, |sb| sb.s_reserved_gdt_blocks = u16::MAX.into())
     }),

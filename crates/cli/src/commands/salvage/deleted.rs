@@ -18,6 +18,7 @@ use uext4_ondisk::{Ino, Pblk};
 use crate::extents::{Run, Runs};
 use crate::failure::Failure;
 use crate::json::Json;
+use crate::messages;
 
 /// The directory for them.
 const DIRECTORY: &str = "deleted";
@@ -44,6 +45,15 @@ pub fn copy(fs: &Image, used: &ClusterSet, to: &Path) -> Result<Vec<Vec<u8>>, Fa
         };
         let path = to.join(format!("#{ino}"));
         let file = File::create_new(&path).map_err(failed)?;
+        // The size is whatever the inode says: no file of this machine may be so large.
+        if let Err(error) = file.set_len(inode.size) {
+            let size = inode.size;
+            messages::warning(format_args!(
+                "#{ino}: deleted, with a size of {size} bytes: left out: {error}"
+            ));
+            fs::remove_file(&path).map_err(failed)?;
+            continue;
+        }
         if copy_data(fs, &inode, &runs, &file).map_err(failed)? {
             lines.push(line(&inode));
         } else {
@@ -87,7 +97,6 @@ fn free_runs(fs: &Image, used: &ClusterSet, inode: &Inode) -> Option<Vec<Run>> {
 fn copy_data(fs: &Image, inode: &Inode, runs: &[Run], to: &File) -> std::io::Result<bool> {
     let block = u64::from(fs.geometry().block_size.bytes());
     let mut buf = vec![0; COPY];
-    to.set_len(inode.size)?;
     for run in runs.iter().filter(|run| !run.unwritten) {
         let end = (run.lblk + run.len).saturating_mul(block).min(inode.size);
         let mut at = run.lblk * block;

@@ -125,3 +125,26 @@ fn flex_groups_are_restored_from_their_neighbours() {
         assert_repaired(&lost, &[name]);
     }
 }
+
+#[test]
+fn a_new_table_lies_in_no_file_as_long_as_another_group_has_room() {
+    let options = "-t ext4 -b 1024 -G 2 -O ^metadata_csum,^uninit_bg,^64bit";
+    let image = crate::tests::TestImage::new(options, "40M");
+    let contents: Vec<u8> = (0..25_000_000_u32)
+        .map(|i| (i / 1000 % 251) as u8)
+        .collect();
+    image.file("f", &contents);
+    image.change(|bytes| {
+        let field = 2 * 1024 + 2 * 32 + 8;
+        let table = u32::from_le_bytes(bytes[field..][..4].try_into().unwrap()) as usize;
+        bytes[table * 1024..][..1024].fill(0x5A);
+        for table in [2, 8194, 24_578] {
+            bytes[table * 1024 + 2 * 32 + 8..][..4].fill(0);
+        }
+    });
+    let found = image.repair();
+    assert!(found.contains(&"group-inode-table-lost"), "{found:?}");
+    let out = image.path().with_file_name("out");
+    debugfs_write(image.path(), [format!("dump f {}", out.display())]);
+    assert!(std::fs::read(out).unwrap() == contents);
+}

@@ -1,0 +1,202 @@
+//! `repair --into NEW`: the copy of the image, which gets its name when it is whole.
+
+use std::fs::{self, File, Permissions};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use tempfile::{Builder, NamedTempFile};
+use uext4_blockdev::{Access, BlockDevice, FileDevice};
+
+use crate::device_failure::device_failure;
+use crate::failure::{Exit, Failure};
+
+/// Bytes that are copied at a time.
+const COPY: usize = 1 << 20;
+/// Zeroes of this length become a hole.
+const HOLE: usize = 4 << 10;
+
+/// A copy that has no name of its own yet. Dropped, it is removed.
+pub struct Copy {
+    file: NamedTempFile,
+    to: PathBuf,
+}
+
+impl Copy {
+    /// Copies `image`: sharing its blocks where the file system can, else with holes for zeroes.
+    /// Who may not read the image may not read the copy. `go_on` is asked once for each piece.
+    ///
+    /// # Errors
+    /// Exit 8 if the image cannot be read, or the copy not be written; those of `go_on`.
+    pub fn of(
+        image: &Path,
+        to: &Path,
+        mut go_on: impl FnMut() -> Result<(), Failure>,
+    ) -> Result<Self, Failure> {
+        let failed = |error: io::Error| Failure::io(to.display(), &error);
+        let source = File::open(image).map_err(|error| Failure::io(image.display(), &error))?;
+        let metadata = source.metadata().map_err(failed)?;
+        // The mode of a device says who may use the disk, not who may read what is on it.
+        let mode = match metadata.file_type().is_block_device() {
+            true => 0o600,
+            false => metadata.permissions().mode() & 0o777,
+        };
+        let mut builder = Builder::new();
+        builder.prefix(".uext4-repair-");
+        builder.permissions(Permissions::from_mode(mode | 0o600));
+        let file = builder.tempfile_in(directory(to)).map_err(failed)?;
+        let copy = Self {
+            file,
+            to: to.to_owned(),
+        };
+        if rustix::fs::ioctl_ficlone(copy.file.as_file(), &source).is_err() {
+            copy.copy_data(image, &mut go_on)?;
+        }
+        Ok(copy)
+    }
+
+    fn copy_data(
+        &self,
+        image: &Path,
+        go_on: &mut dyn FnMut() -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let unread = |error| device_failure(image, &error);
+        let unwritten = |error| device_failure(&self.to, &error);
+        let from = FileDevice::open(image, Access::ReadOnly).map_err(unread)?;
+        let copy = self.device()?;
+        copy.set_len(from.len()).map_err(unwritten)?;
+        let mut buf = vec![0; COPY];
+        let mut at = 0;
+        while let Some(data) = from.next_data(at).map_err(unread)? {
+            at = data.start;
+            while at < data.end {
+                go_on()?;
+                let len = (data.end - at).min(buf.len() as u64) as usize;
+                from.read_at(at, &mut buf[..len]).map_err(unread)?;
+                write_data(&copy, at, &buf[..len]).map_err(unwritten)?;
+                at += len as u64;
+            }
+        }
+        Ok(())
+    }
+
+    /// The copy, to be written.
+    ///
+    /// # Errors
+    /// Exit 8 if it cannot be opened.
+    pub fn device(&self) -> Result<FileDevice, Failure> {
+        let opened = FileDevice::open(self.file.path(), Access::ReadWrite);
+        opened.map_err(|error| device_failure(&self.to, &error))
+    }
+
+    /// Makes it durable and gives it its name, which no other file may have by now.
+    ///
+    /// # Errors
+    /// Exit 8; there is no copy then.
+    pub fn finish(self) -> Result<(), Failure> {
+        let to = self.to;
+        let failed = |error: io::Error| Failure::io(to.display(), &error);
+        self.file.as_file().sync_all().map_err(failed)?;
+        let named = self.file.persist_noclobber(&to);
+        named.map_err(|error| match error.error.kind() {
+            io::ErrorKind::AlreadyExists => exists_already(&to),
+            _ => Failure::io(to.display(), &error.error),
+        })?;
+        let directory = File::open(directory(&to)).map_err(failed)?;
+        directory.sync_all().map_err(failed)
+    }
+}
+
+/// Writes what is not zero.
+fn write_data(copy: &FileDevice, at: u64, bytes: &[u8]) -> Result<(), uext4_blockdev::Error> {
+    let mut pieces = bytes.chunks(HOLE).map(is_zero).enumerate().peekable();
+    while let Some((first, hole)) = pieces.next() {
+        let mut end = first + 1;
+        while let Some((piece, _)) = pieces.next_if(|(_, next)| *next == hole) {
+            end = piece + 1;
+        }
+        if !hole {
+            let from = first * HOLE;
+            let data = &bytes[from..bytes.len().min(end * HOLE)];
+            copy.write_at(at + from as u64, data)?;
+        }
+    }
+    Ok(())
+}
+
+fn is_zero(bytes: &[u8]) -> bool {
+    bytes.iter().all(|&byte| byte == 0)
+}
+
+/// The directory that a new file is made in.
+fn directory(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+/// Makes sure that a file can be made there.
+///
+/// # Errors
+/// Exit 8 if there is one.
+pub fn must_not_exist(path: &Path) -> Result<(), Failure> {
+    match fs::symlink_metadata(path) {
+        Ok(_) => Err(exists_already(path)),
+        Err(_) => Ok(()),
+    }
+}
+
+fn exists_already(path: &Path) -> Failure {
+    let path = path.display();
+    Failure::new(
+        Exit::CouldNot,
+        format_args!("{path}: exists already; give the name of a new file"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+
+    /// An image of 3 MiB with a page of data at its start and its end, and zeroes that are stored
+    /// between them.
+    fn image(dir: &Path) -> (PathBuf, Vec<u8>) {
+        let mut bytes = vec![0; 3 << 20];
+        bytes[..HOLE].fill(1);
+        bytes[(3 << 20) - 10..].fill(2);
+        let image = dir.join("image");
+        fs::write(&image, &bytes).unwrap();
+        (image, bytes)
+    }
+
+    #[test]
+    fn zeroes_become_holes_and_nobody_else_may_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let (image, bytes) = image(dir.path());
+        fs::set_permissions(&image, Permissions::from_mode(0o600)).unwrap();
+        let to = dir.path().join("to");
+        Copy::of(&image, &to, || Ok(())).unwrap().finish().unwrap();
+        assert!(fs::read(&to).unwrap() == bytes);
+        let found = fs::metadata(&to).unwrap();
+        assert_eq!(found.mode() & 0o777, 0o600);
+        assert!(found.blocks() * 512 <= 64 << 10, "{}", found.blocks());
+    }
+
+    #[test]
+    fn a_file_that_appeared_meanwhile_stays_and_the_copy_goes() {
+        let dir = tempfile::tempdir().unwrap();
+        let (image, _) = image(dir.path());
+        let to = dir.path().join("to");
+        let copy = Copy::of(&image, &to, || Ok(())).unwrap();
+        fs::write(&to, "mine").unwrap();
+        assert!(matches!(copy.finish(), Err(Failure::Message { what, .. })
+            if what.contains("exists already")));
+        assert_eq!(fs::read(&to).unwrap(), b"mine");
+        let called_off = Copy::of(&image, &dir.path().join("no"), || Err(exists_already(&to)));
+        assert!(called_off.is_err());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
+    }
+}
