@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::atomic::Ordering;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use uext4_ondisk::extent::{EXT_UNWRITTEN_MAX_LEN, Extent};
@@ -372,9 +371,8 @@ impl<'a, 's> Assign<'a, 's> {
 /// How many clusters are in use.
 fn used(state: &State<'_>) -> u64 {
     let groups = (0..state.geometry().groups_count.get()).map(GroupNr);
-    let words = groups.filter_map(|group| state.used.group(group)).flatten();
-    let ones = words.map(|word| u64::from(word.load(Ordering::Relaxed).count_ones()));
-    ones.sum()
+    let words = groups.flat_map(|group| state.used.words(group));
+    words.map(|word| u64::from(word.count_ones())).sum()
 }
 
 struct Ahead {
