@@ -15,15 +15,12 @@
 //!
 //! Bounds: logical blocks ascend through the whole walk, a tree has at most [`DEPTH_READ`] levels,
 //! no block is a node twice in one map, and nodes that another inode claimed before are walked
-//! again only as often as [`Repeats`] allows: inodes that would need more lose their maps.
+//! again only as often as [`crate::repeats`] allows: inodes that would need more lose their maps.
 
 mod extents;
 mod indirect;
 mod store;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-
-use parking_lot::Mutex;
 use rustc_hash::FxHashSet;
 use uext4_ondisk::extent::Extent;
 use uext4_ondisk::features::Incompat;
@@ -38,10 +35,6 @@ pub use store::store;
 
 /// Levels of a tree that are read; more than the format allows, as such trees were made.
 pub const DEPTH_READ: u16 = 8;
-/// Most bytes of nodes that are walked again because another inode claimed them before, in all:
-/// the entries in them take less than a second.
-const REPEATS_MAX: u64 = 64 << 20;
-
 /// The blocks of an inode.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FileMap {
@@ -107,34 +100,6 @@ impl Buffers {
     /// twice, and one that names itself would be walked for ever.
     fn is_new(&mut self, block: Pblk) -> bool {
         self.nodes.insert(block)
-    }
-}
-
-/// How much of the maps was walked again because several inodes claim the same nodes. Otherwise
-/// inodes times nodes is what hostile maps cost, in each pass.
-#[derive(Debug, Default)]
-pub struct Repeats {
-    /// Bytes of nodes so far.
-    bytes: AtomicU64,
-    has_given_up: AtomicBool,
-    given_up: Mutex<FxHashSet<Ino>>,
-}
-
-impl Repeats {
-    /// Whether another node of an inode, claimed before, may be walked. If not, the inode has no
-    /// map any more for all walks to come.
-    pub fn may_walk(&self, geometry: &Geometry, ino: Ino) -> bool {
-        let bytes = u64::from(geometry.block_size.bytes());
-        if self.bytes.fetch_add(bytes, Ordering::Relaxed) < REPEATS_MAX {
-            return true;
-        }
-        self.given_up.lock().insert(ino);
-        self.has_given_up.store(true, Ordering::Release);
-        false
-    }
-
-    fn is_given_up(&self, ino: Ino) -> bool {
-        self.has_given_up.load(Ordering::Acquire) && self.given_up.lock().contains(&ino)
     }
 }
 

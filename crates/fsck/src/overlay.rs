@@ -19,6 +19,7 @@ use uext4_blockdev::{BlockDevice, Error as DeviceError};
 use uext4_ondisk::num::{index, len64};
 use uext4_ondisk::{BlockSize, Pblk};
 
+use crate::copies::Copies;
 use crate::error::Error;
 use crate::report::Cause;
 
@@ -34,6 +35,7 @@ pub struct Overlay {
 #[derive(Debug)]
 struct Changes {
     blocks: BTreeMap<u64, Change>,
+    copies: Copies,
     /// Bytes of contents in memory.
     in_memory: u64,
     /// Most bytes of contents in memory.
@@ -76,6 +78,7 @@ impl Overlay {
             count: AtomicUsize::new(0),
             changes: RwLock::new(Changes {
                 blocks: BTreeMap::new(),
+                copies: Copies::default(),
                 in_memory: 0,
                 memory_max,
                 spill: None,
@@ -112,6 +115,14 @@ impl Overlay {
         let end = offset.saturating_add(len64(buf.len()));
         let blocks = offset >> self.block_size.log2()..end.div_ceil(size);
         let changes = self.changes.read();
+        for run in changes.copies.within(blocks.clone()) {
+            let start = run.start << self.block_size.log2();
+            let from = start.max(offset);
+            let to = (run.end << self.block_size.log2()).min(end);
+            let into = &mut buf[index64(from - offset)..index64(to - offset)];
+            let source = (run.from << self.block_size.log2()) + (from - start);
+            self.base.read_at(source, into)?;
+        }
         for (&block, change) in changes.blocks.range(blocks) {
             let start = block << self.block_size.log2();
             let from = start.max(offset);
@@ -161,13 +172,17 @@ impl Overlay {
                 let file = changes.spill.as_ref().ok_or_else(Error::spill_lost)?;
                 file.read_exact_at(&mut bytes, *at).map_err(Error::Spill)?;
             }
-            None => self.base.read_at(offset, &mut bytes)?,
+            None => {
+                let source = changes.copies.source(block.0);
+                let source = source.map_or(Ok(offset), |source| self.offset(Pblk(source)))?;
+                self.base.read_at(source, &mut bytes)?;
+            }
         }
         let before = bytes.clone();
         let result = change(&mut bytes);
         if bytes != before {
             changes.put(block, bytes, cause)?;
-            self.count.store(changes.blocks.len(), Ordering::Release);
+            self.count.store(changes.count(), Ordering::Release);
         }
         Ok(result)
     }
@@ -199,6 +214,58 @@ impl Overlay {
         Ok(())
     }
 
+    /// Makes `len` blocks from `to` on what those from `from` on are now. What the device holds is
+    /// not read: a copy costs the same, however long it is.
+    ///
+    /// # Errors
+    /// As [`Overlay::read_at`].
+    pub fn copy(&self, from: Pblk, to: Pblk, len: u64, cause: Cause) -> Result<(), Error> {
+        let mut bytes = Vec::new();
+        let mut at = 0;
+        while at < len {
+            let (from, to) = (from.0.saturating_add(at), to.0.saturating_add(at));
+            let last = len - at - 1;
+            self.offset(Pblk(from.saturating_add(last)))?;
+            self.offset(Pblk(to.saturating_add(last)))?;
+            let mut changes = self.changes.write();
+            let done = changes.copy(from, to, len - at, cause);
+            self.count.store(changes.count(), Ordering::Release);
+            drop(changes);
+            if done == 0 {
+                bytes.resize(self.block_size.len(), 0);
+                self.read_block(Pblk(from), &mut bytes)?;
+                self.replace(Pblk(to), cause, &bytes)?;
+            }
+            at += done.max(1);
+        }
+        Ok(())
+    }
+
+    /// Keeps the contents of copies whose originals change, so that the blocks can be written in
+    /// any order. The last step of a plan.
+    ///
+    /// # Errors
+    /// As [`Overlay::read_at`].
+    pub fn settle(&self) -> Result<(), Error> {
+        let mut changes = self.changes.write();
+        for run in changes.copies.all() {
+            let originals = run.from..run.from + (run.end - run.start);
+            let mut at = originals.start;
+            while let Some(original) = changes.next(at).filter(|&next| next < originals.end) {
+                at = original + 1;
+                let block = run.start + (original - run.from);
+                if changes.blocks.contains_key(&block) {
+                    continue;
+                }
+                let mut bytes = vec![0; self.block_size.len()];
+                self.base
+                    .read_at(self.offset(Pblk(original))?, &mut bytes)?;
+                changes.put(Pblk(block), bytes, run.cause)?;
+            }
+        }
+        Ok(())
+    }
+
     /// The changed blocks in order, one at a time; those that came back to what the device holds
     /// are left out.
     ///
@@ -213,8 +280,8 @@ impl Overlay {
         loop {
             let next = {
                 let changes = self.changes.read();
-                let next = changes.blocks.range(from..).next();
-                next.map(|(&block, change)| (block, change.causes.clone()))
+                let next = changes.next(from);
+                next.map(|block| (block, changes.causes(block)))
             };
             let Some((block, causes)) = next else {
                 return Ok(());
@@ -271,12 +338,48 @@ impl BlockDevice for Overlay {
 }
 
 impl Changes {
+    /// How many blocks are changed, at most.
+    fn count(&self) -> usize {
+        let copied = usize::try_from(self.copies.blocks()).unwrap_or(usize::MAX);
+        self.blocks.len().saturating_add(copied)
+    }
+
+    /// The first changed block from `from` on.
+    fn next(&self, from: u64) -> Option<u64> {
+        let changed = self.blocks.range(from..).next().map(|(&block, _)| block);
+        let copied = self.copies.next(from);
+        changed.into_iter().chain(copied).min()
+    }
+
+    fn causes(&self, block: u64) -> Vec<Cause> {
+        match self.blocks.get(&block) {
+            Some(change) => change.causes.clone(),
+            None => self.copies.cause(block).into_iter().collect(),
+        }
+    }
+
+    /// Makes at most `len` blocks copies of what the device holds; returns how many. 0 if the first
+    /// one's contents are not those of the device, or there are others already.
+    fn copy(&mut self, from: u64, to: u64, len: u64, cause: Cause) -> u64 {
+        let until = |next: Option<u64>, at: u64| next.map_or(len, |next| next.saturating_sub(at));
+        let changed = |at: u64| self.blocks.range(at..).next().map(|(&block, _)| block);
+        let (source, same) = self.copies.resolve(from, len);
+        let len = len
+            .min(until(changed(from), from))
+            .min(until(self.next(to), to))
+            .min(same);
+        if len > 0 {
+            self.copies.put(to..to + len, source, cause);
+        }
+        len
+    }
+
     fn put(&mut self, block: Pblk, bytes: Vec<u8>, cause: Cause) -> Result<(), Error> {
         let len = len64(bytes.len());
         let old = self.blocks.remove(&block.0);
         let (mut causes, place) = match old {
             Some(Change { content, causes }) => (causes, Some(content)),
-            None => (Vec::new(), None),
+            None => (self.copies.cause(block.0).into_iter().collect(), None),
         };
         if !causes.contains(&cause) {
             causes.push(cause);
@@ -371,6 +474,67 @@ mod tests {
             })
             .unwrap();
         assert_eq!(count, 0);
+    }
+
+    /// The first byte of each block.
+    fn firsts(overlay: &Overlay) -> Vec<u8> {
+        let mut all = vec![0; 8 * 1024];
+        overlay.read_at(0, &mut all).unwrap();
+        all.chunks(1024).map(|block| block[1]).collect()
+    }
+
+    #[test]
+    fn copies_read_as_the_blocks_they_were_made_of() {
+        let overlay = overlay(u64::MAX);
+        overlay.copy(Pblk(1), Pblk(4), 2, Cause(7)).unwrap();
+        assert_eq!(firsts(&overlay), [0, 1, 2, 3, 1, 2, 6, 7]);
+        // A copy of a copy, and of a block that has changed.
+        let change = |bytes: &mut [u8]| bytes.fill(9);
+        overlay.update(Pblk(3), Cause(8), change).unwrap();
+        overlay.copy(Pblk(3), Pblk(6), 2, Cause(9)).unwrap();
+        assert_eq!(firsts(&overlay), [0, 1, 2, 9, 1, 2, 9, 1]);
+        // A copy that changes, and one that is replaced.
+        overlay.update(Pblk(4), Cause(10), change).unwrap();
+        overlay.copy(Pblk(0), Pblk(5), 1, Cause(11)).unwrap();
+        assert_eq!(firsts(&overlay), [0, 1, 2, 9, 9, 0, 9, 1]);
+        let mut causes = Vec::new();
+        let list = |change: ChangedBlock| {
+            assert_eq!(change.content[1], firsts(&overlay)[change.block.0 as usize]);
+            causes.push((change.block.0, change.causes.first().map(|cause| cause.0)));
+            Ok(())
+        };
+        overlay.for_each_change(list).unwrap();
+        let expected = [(3, 8), (4, 7), (5, 7), (6, 9), (7, 9)];
+        assert_eq!(causes, expected.map(|(block, cause)| (block, Some(cause))));
+    }
+
+    #[test]
+    fn copies_of_what_changes_keep_their_contents() {
+        let overlay = overlay(u64::MAX);
+        overlay.copy(Pblk(1), Pblk(4), 3, Cause(0)).unwrap();
+        let change = |bytes: &mut [u8]| bytes.fill(9);
+        overlay.update(Pblk(2), Cause(1), change).unwrap();
+        let before = firsts(&overlay);
+        assert_eq!(overlay.changes.read().blocks.len(), 1);
+        overlay.settle().unwrap();
+        let kept: Vec<_> = overlay.changes.read().blocks.keys().copied().collect();
+        assert_eq!(kept, [2, 5]);
+        assert_eq!(firsts(&overlay), before);
+    }
+
+    #[test]
+    fn a_long_copy_takes_no_memory() {
+        let base: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(1 << 40));
+        let overlay = Overlay::new(base, SIZE, 0);
+        let half = 1 << 29;
+        overlay.copy(Pblk(0), Pblk(half), half, Cause(0)).unwrap();
+        assert!(overlay.changes.read().blocks.is_empty());
+        assert!(overlay.changes.read().spill.is_none());
+        assert!(
+            overlay
+                .copy(Pblk(1), Pblk(half), half + 1, Cause(0))
+                .is_err()
+        );
     }
 
     #[test]

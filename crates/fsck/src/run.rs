@@ -157,6 +157,7 @@ fn rounds(
         used.add_removed_and(Some(&owned));
         is_clean = findings.count() == before;
     }
+    overlay.settle()?;
     Ok(Outcome {
         summary: Summary {
             findings: findings.count() + findings.notes(),

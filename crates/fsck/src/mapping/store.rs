@@ -1,9 +1,12 @@
 //! Packing a map anew.
 
-use uext4_ondisk::extent::Extent;
+use std::borrow::Cow;
+
+use uext4_ondisk::checksum::CsumSeed;
+use uext4_ondisk::extent::{Extent, max_entries};
 use uext4_ondisk::features::RoCompat;
-use uext4_ondisk::inode::{I_BLOCK_LEN, InodeFlags, RawInode};
-use uext4_ondisk::num::{hi32, lo16, lo32};
+use uext4_ondisk::inode::{I_BLOCK_LEN, InodeFlags, NDIR_BLOCKS, RawInode};
+use uext4_ondisk::num::{hi32, len32, lo16, lo32};
 use uext4_ondisk::pack::PackError;
 use uext4_ondisk::pack::block_map::{BlockMap, Tables};
 use uext4_ondisk::pack::extent_tree::ExtentTree;
@@ -11,6 +14,8 @@ use uext4_ondisk::{Geometry, Ino, Pblk};
 
 use super::{ClusterCount, FileMap, Form, blocks_field, form};
 use crate::error::{Error, Result};
+use crate::finding::{Finding, Place};
+use crate::problem::MappingProblem;
 use crate::report::Cause;
 use crate::state::State;
 
@@ -21,7 +26,8 @@ use crate::state::State;
 /// the pass over inodes.
 ///
 /// # Errors
-/// Of the device and of the overlay; [`crate::Error::NoSpace`].
+/// Of the device and of the overlay. Where no space is left for the map, what the inode can map
+/// without is kept, and the rest is reported as lost.
 pub fn store(
     state: &State<'_>,
     ino: Ino,
@@ -41,33 +47,24 @@ pub fn store(
         .map(|seed| seed.inode(ino, raw.i_generation.get()));
     let goal = extents.first().map_or(Pblk(0), |extent| extent.pblk);
     let mut places = Places::new(state, old, goal, cause);
-    let i_block = match form(geometry, ino, &raw) {
-        Form::None => return Ok(()),
-        Form::Extents => {
-            let mut root = [0; I_BLOCK_LEN];
-            let mut block = vec![0; geometry.block_size.len()];
-            let tree = ExtentTree::new(geometry.block_size, seed);
-            let packed = tree.pack::<Failed>(&mut root, extents, |node| {
-                block.fill(0);
-                node.write(&mut block);
-                let at = places.take()?;
-                state.volume.overlay().replace(at, cause, &block)?;
-                Ok(at)
-            });
-            packed?;
-            root
+    let kind = form(geometry, ino, &raw);
+    let packed = pack(&mut places, kind, seed, extents);
+    let (i_block, extents) = match packed {
+        Err(Failed::Other(Error::NoSpace { .. })) => {
+            places.give_back();
+            let few = without_nodes(kind, extents);
+            let finding = Finding::new(MappingProblem::MapNoSpace, Place::inode(ino));
+            state.report(finding.found(extents.len() as u64).right(few.len() as u64));
+            free_others(state, extents, &few);
+            (pack(&mut places, kind, seed, &few)?, Cow::Owned(few))
         }
-        Form::Numbers => {
-            let mut map = BlockMap::new(geometry.block_size);
-            for extent in extents {
-                let len = extent.len.into();
-                map.put(extent.lblk.0.into(), extent.pblk, len, &mut places)?;
-            }
-            map.finish(&mut places)
-        }
+        packed => (packed?, Cow::Borrowed(extents)),
+    };
+    let Some(i_block) = i_block else {
+        return Ok(());
     };
     let mut count = ClusterCount::default();
-    for extent in extents {
+    for extent in extents.iter() {
         count.add(state, extent);
     }
     (0..places.taken).for_each(|_| count.add_node());
@@ -78,6 +75,80 @@ pub fn store(
         raw.i_block = i_block;
         set_blocks(geometry, raw, clusters);
     })
+}
+
+/// Packs a map; `None` if the inode maps no blocks.
+fn pack(
+    places: &mut Places<'_, '_>,
+    form: Form,
+    seed: Option<CsumSeed>,
+    extents: &[Extent],
+) -> Result<Option<[u8; I_BLOCK_LEN]>, Failed> {
+    let block_size = places.state.geometry().block_size;
+    let cause = places.cause;
+    match form {
+        Form::None => Ok(None),
+        Form::Extents => {
+            let mut root = [0; I_BLOCK_LEN];
+            let mut block = vec![0; block_size.len()];
+            let tree = ExtentTree::new(block_size, seed);
+            tree.pack::<Failed>(&mut root, extents, |node| {
+                block.fill(0);
+                node.write(&mut block);
+                let at = places.take()?;
+                let overlay = places.state.volume.overlay();
+                overlay.replace(at, cause, &block)?;
+                Ok(at)
+            })?;
+            Ok(Some(root))
+        }
+        Form::Numbers => {
+            let mut map = BlockMap::new(block_size);
+            for extent in extents {
+                let len = extent.len.into();
+                map.put(extent.lblk.0.into(), extent.pblk, len, places)?;
+            }
+            Ok(Some(map.finish(places)))
+        }
+    }
+}
+
+/// What of a map needs no blocks of its own.
+fn without_nodes(form: Form, extents: &[Extent]) -> Vec<Extent> {
+    let direct = len32(NDIR_BLOCKS);
+    let few = extents.iter().take(max_entries(I_BLOCK_LEN).into());
+    match form {
+        Form::Numbers => extents
+            .iter()
+            .filter(|extent| extent.lblk.0 < direct)
+            .map(|extent| Extent {
+                len: extent.len.min(lo16(direct - extent.lblk.0)),
+                ..*extent
+            })
+            .collect(),
+        _ => few.copied().collect(),
+    }
+}
+
+/// Frees the blocks of extents that are not among the few that are kept, unless another owner
+/// claims them. In clusters of several blocks they stay until the bitmaps are compared again.
+fn free_others(state: &State<'_>, extents: &[Extent], few: &[Extent]) {
+    if state.geometry().cluster_bits != 0 {
+        return;
+    }
+    let end = few
+        .last()
+        .map_or(0, |last| last.lblk.0.saturating_add(last.len.into()));
+    for extent in extents {
+        let skip = end.saturating_sub(extent.lblk.0).min(extent.len.into());
+        let start = Pblk(extent.pblk.0.saturating_add(skip.into()));
+        let len = u64::from(extent.len).saturating_sub(skip.into());
+        for cluster in state.used.of_blocks(start, len) {
+            if !state.shared.contains(cluster) {
+                state.used.remove(cluster..cluster.saturating_add(1));
+            }
+        }
+    }
 }
 
 /// Stores how many clusters an inode owns.
@@ -135,6 +206,8 @@ struct Places<'p, 's> {
     goal: Pblk,
     cause: Cause,
     taken: u64,
+    /// Blocks that were allocated.
+    allocated: Vec<Pblk>,
     failed: Option<Error>,
 }
 
@@ -147,6 +220,7 @@ impl<'p, 's> Places<'p, 's> {
             goal,
             cause,
             taken: 0,
+            allocated: Vec::new(),
             failed: None,
         }
     }
@@ -171,9 +245,18 @@ impl<'p, 's> Places<'p, 's> {
                 let block = self.state.allocate(self.goal, 1, "a block map")?;
                 // The next one is looked for behind it, not from the start again.
                 self.goal = block;
+                self.allocated.push(block);
                 Ok(block)
             }
         }
+    }
+
+    /// Frees what was allocated, and begins again.
+    fn give_back(&mut self) {
+        for block in self.allocated.drain(..) {
+            self.state.used.remove(self.state.used.of_blocks(block, 1));
+        }
+        (self.next, self.taken) = (0, 0);
     }
 
     /// Frees the old blocks that are left.

@@ -2,10 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use uext4_ondisk::{BlockSize, Geometry, Ino};
 use uext4_testkit::e2fsprogs::debugfs;
 
-use super::{REPEATS_MAX, Repeats};
 use crate::tests::TestImage;
 
 /// No walk over an image this small takes longer.
@@ -67,20 +65,4 @@ fn a_table_that_names_itself_is_walked_once() {
     let start = Instant::now();
     assert!(image.repair().contains(&"map-node-twice"));
     assert!(start.elapsed() < LONG);
-}
-
-#[test]
-fn maps_that_share_nodes_are_given_up_when_too_many_are_walked_again() {
-    let image = TestImage::new("-t ext2 -b 1024", "8M");
-    let bytes = std::fs::read(image.path()).unwrap();
-    let superblock = uext4_ondisk::superblock::SuperBlock::parse(&bytes[1024..2048]).unwrap();
-    let geometry = Geometry::new(&superblock).unwrap();
-    assert_eq!(geometry.block_size, BlockSize::MIN);
-    let repeats = Repeats::default();
-    for _ in 0..REPEATS_MAX / 1024 {
-        assert!(repeats.may_walk(&geometry, Ino(12)));
-    }
-    assert!(!repeats.is_given_up(Ino(12)));
-    assert!(!repeats.may_walk(&geometry, Ino(13)));
-    assert!(repeats.is_given_up(Ino(13)) && !repeats.is_given_up(Ino(12)));
 }

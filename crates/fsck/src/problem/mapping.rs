@@ -27,6 +27,13 @@ super::problems! {
         "pack the map into blocks of its own";
     SharedAttributes = "blocks-shared-attributes", Damage, Nothing, ["PR_1B_DUP_BLOCK"],
         "the inode's block of attributes has another owner, too", "copy it to a block of its own";
+    SharedAttributesNoSpace = "blocks-shared-attributes-no-space", Damage, Attributes,
+        ["PR_1D_CLONE_ERROR"],
+        "the inode's block of attributes has another owner, too, and no space is left for a copy",
+        "drop the attributes in it";
+    MapNoSpace = "map-no-space", Damage, Data, [],
+        "no space is left for the map of the inode's {found} extents, of which {right} are kept",
+        "keep what the inode itself can map";
     RootHeader = "extent-root-header", Damage, Data,
         ["PR_1_MISSING_EXTENT_HEADER", "PR_1_EXTENT_HEADER_INVALID", "PR_1_READ_EXTENT"],
         "the header of the extent tree in the inode is not what it must be",

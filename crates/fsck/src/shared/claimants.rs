@@ -1,6 +1,7 @@
 //! Which inodes own shared clusters, and what can be proved about the contents.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use uext4_ondisk::features::Compat;
 use uext4_ondisk::inode::{FileType, RawInode};
@@ -15,7 +16,7 @@ use crate::report::{Pass, Progress};
 use crate::state::State;
 use crate::{threads, xattr};
 
-/// Most blocks of one inode whose contents are looked at for a proof.
+/// Most blocks whose contents are looked at for a proof, of all inodes together.
 const LOOKED_AT_MAX: usize = 1 << 16;
 /// Most bytes of an inode table that are read at a time.
 const PIECE_MAX: usize = 1 << 20;
@@ -51,8 +52,9 @@ pub struct Found {
     pub proofs: BTreeMap<u64, Proof>,
 }
 
-#[derive(Default)]
-struct Worker {
+struct Worker<'w> {
+    /// How many blocks were looked at by all threads.
+    looked: &'w AtomicUsize,
     found: Found,
     buffers: Buffers,
     table: Vec<u8>,
@@ -62,11 +64,12 @@ struct Worker {
 /// Walks the maps of all inodes in use.
 pub fn find(state: &State<'_>) -> Result<Found> {
     let groups = u64::from(state.geometry().groups_count.get());
+    let looked = AtomicUsize::new(0);
     let workers = threads::for_each(
         state.options.threads,
         groups,
         1,
-        Worker::default,
+        || Worker::new(&looked),
         |worker, group| {
             if group.is_multiple_of(groups.div_ceil(256)) {
                 state.findings.progress(Progress {
@@ -97,7 +100,17 @@ impl Found {
     }
 }
 
-impl Worker {
+impl<'w> Worker<'w> {
+    fn new(looked: &'w AtomicUsize) -> Self {
+        Self {
+            looked,
+            found: Found::default(),
+            buffers: Buffers::default(),
+            table: Vec::new(),
+            block: Vec::new(),
+        }
+    }
+
     fn group(&mut self, state: &State<'_>, group: GroupNr) -> Result<()> {
         let mut table = std::mem::take(&mut self.table);
         let size = usize::from(state.geometry().inode_size);
@@ -165,10 +178,12 @@ impl Worker {
                     false => Proved::Directory,
                 };
                 let blocks = (owned.start.0..owned.start.0.saturating_add(owned.len)).map(Pblk);
-                let room = LOOKED_AT_MAX.saturating_sub(look.len());
+                let looked = self.looked.load(Ordering::Relaxed);
+                let room = LOOKED_AT_MAX.saturating_sub(looked.saturating_add(look.len()));
                 look.extend(blocks.take(room).map(|block| (block, what)));
             }
         })?;
+        self.looked.fetch_add(look.len(), Ordering::Relaxed);
         for (block, what) in look {
             self.look(state, ino, raw, block, what)?;
         }

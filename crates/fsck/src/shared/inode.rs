@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use uext4_ondisk::extent::{EXT_UNWRITTEN_MAX_LEN, Extent};
 use uext4_ondisk::inode::{FileType, RawInode};
 use uext4_ondisk::num::{lo16, lo32};
-use uext4_ondisk::{Ino, Lblk, Pblk};
+use uext4_ondisk::{GroupNr, Ino, Lblk, Pblk};
 
 use super::claimants::{Proof, Proved};
 use super::keepers::Keepers;
@@ -26,6 +26,10 @@ use crate::xattr;
 /// Most clusters that are copied to one stretch.
 const PIECE_MAX: u64 = 512;
 
+/// The part of the free clusters that copies leave for maps and directories, and the most of it.
+const KEPT_PART: u64 = 8;
+const KEPT_MAX: u64 = 1 << 16;
+
 /// Gives clusters to their owners, one inode after the other.
 pub struct Assign<'a, 's> {
     state: &'a State<'s>,
@@ -36,10 +40,14 @@ pub struct Assign<'a, 's> {
     /// Blocks of attributes by cluster, and where those went that were moved.
     attributes: FxHashMap<u64, Pblk>,
     moved: FxHashMap<Pblk, Pblk>,
+    /// Blocks of attributes that keep their place.
+    kept: FxHashSet<Pblk>,
     goal: Pblk,
     /// Clusters that are looked for at one stretch: fewer once there are no longer ones; 0 when
     /// no space is left.
     piece: u64,
+    /// Clusters that copies may still take: the remedies to come need some, too.
+    free: u64,
 }
 
 /// What becomes of clusters.
@@ -71,6 +79,7 @@ struct Output {
 
 impl<'a, 's> Assign<'a, 's> {
     pub fn new(state: &'a State<'s>, proofs: BTreeMap<u64, Proof>) -> Self {
+        let free = state.used.clusters().saturating_sub(used(state));
         Self {
             state,
             taken: ClusterSet::new(state.geometry()),
@@ -78,8 +87,10 @@ impl<'a, 's> Assign<'a, 's> {
             proofs,
             attributes: FxHashMap::default(),
             moved: FxHashMap::default(),
+            kept: FxHashSet::default(),
             goal: Pblk(0),
             piece: PIECE_MAX,
+            free: free - (free / KEPT_PART).min(KEPT_MAX),
         }
     }
 
@@ -158,7 +169,8 @@ impl<'a, 's> Assign<'a, 's> {
         self.keepers.put(clusters, ino);
     }
 
-    /// The block of attributes keeps its place, unless the file system itself is there.
+    /// The block of attributes keeps its place, unless the file system itself or, in the rest of
+    /// the cluster, another inode is there.
     fn attributes(&mut self, ino: Ino, raw: &RawInode) -> Result<()> {
         let state = self.state;
         let block = xattr::of_inode(state, raw);
@@ -184,14 +196,25 @@ impl<'a, 's> Assign<'a, 's> {
             return Ok(());
         }
         let first = *self.attributes.entry(clusters.start).or_insert(block);
-        if !state.metadata.contains(clusters.start) && first == block {
-            if !self.taken.contains(clusters.start) {
+        let is_kept = self.kept.contains(&block);
+        let is_taken = self.taken.contains(clusters.start) || first != block;
+        if !state.metadata.contains(clusters.start) && (is_kept || !is_taken) {
+            if self.kept.insert(block) {
                 self.keep(clusters, ino);
             }
             return Ok(());
         }
-        let what = "a block of attributes";
-        let new = state.allocate(block, 1, what)?;
+        let new = match state.allocate(block, 1, "a block of attributes") {
+            Ok(new) => new,
+            Err(Error::NoSpace { .. }) => {
+                let place = Place::inode(ino).block(block);
+                let finding = Finding::new(MappingProblem::SharedAttributesNoSpace, place);
+                let cause = state.report(finding);
+                state.xattr_blocks.uncount(block);
+                return xattr::set_of_inode(state, ino, Pblk(0), cause);
+            }
+            Err(error) => return Err(error),
+        };
         let cause = report(new)?;
         xattr::copy(state, block, new, cause)?;
         state.xattr_blocks.move_to(block, new);
@@ -302,11 +325,19 @@ impl<'a, 's> Assign<'a, 's> {
                 output.push_cluster(self.state, extent, rest, None);
                 return Ok(());
             }
-            let found = self
-                .state
-                .allocate(self.goal, len << bits, "copies of shared blocks");
+            let found = match len <= self.free {
+                true => self
+                    .state
+                    .allocate(self.goal, len << bits, "copies of shared blocks"),
+                false => Err(Error::NoSpace {
+                    what: "copies of shared blocks",
+                }),
+            };
             let new = match found {
-                Ok(new) => new,
+                Ok(new) => {
+                    self.free -= len;
+                    new
+                }
                 Err(Error::NoSpace { .. }) => {
                     self.piece = len / 2;
                     continue;
@@ -317,7 +348,8 @@ impl<'a, 's> Assign<'a, 's> {
             let problem = MappingProblem::Shared;
             let cause = output.report(self.state, extent, part.clone(), problem, other);
             self.goal = Pblk(new.0.saturating_add(len << bits));
-            if !extent.unwritten {
+            // What another extent wrote may lie in the same cluster, and it goes to the same copy.
+            if !extent.unwritten || bits != 0 {
                 self.copy_blocks(part.start, new, len << bits, cause)?;
             }
             output.push_cluster(self.state, extent, part, Some(new));
@@ -328,17 +360,19 @@ impl<'a, 's> Assign<'a, 's> {
 
     fn copy_blocks(&self, cluster: u64, new: Pblk, blocks: u64, cause: Cause) -> Result<()> {
         let geometry = self.state.geometry();
-        let mut bytes = vec![0; geometry.block_size.len()];
         let old = self.state.shared.first_block(cluster);
-        for i in 0..blocks {
-            let (from, to) = (Pblk(old.0 + i), Pblk(new.0 + i));
-            if geometry.contains(from, 1) && geometry.contains(to, 1) {
-                self.state.volume.overlay().read_block(from, &mut bytes)?;
-                self.state.volume.overlay().replace(to, cause, &bytes)?;
-            }
-        }
-        Ok(())
+        // The last cluster may end behind the file system.
+        let left = geometry.blocks_count.saturating_sub(old.0.max(new.0));
+        let overlay = self.state.volume.overlay();
+        overlay.copy(old, new, blocks.min(left), cause)
     }
+}
+
+/// How many clusters are in use.
+fn used(state: &State<'_>) -> u64 {
+    let groups = (0..state.geometry().groups_count.get()).map(GroupNr);
+    let words = groups.flat_map(|group| state.used.words(group));
+    words.map(|word| u64::from(word.count_ones())).sum()
 }
 
 struct Ahead {

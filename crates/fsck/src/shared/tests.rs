@@ -54,3 +54,68 @@ fn metadata_of_the_file_system_wins() {
     assert!(found.iter().any(|name| name.contains("block")), "{found:?}");
     assert!(debugfs(image.path(), "cat a").starts_with(&"a".repeat(1024)));
 }
+
+/// `count` small files that have the table of the file `a`, with its 300 blocks, as theirs.
+fn with_sharers(count: u32) -> TestImage {
+    let image = TestImage::new("-t ext2 -b 1024 -N 256", "8M");
+    image.file("a", &[b'a'; 268 * 1024]);
+    let table = debugfs(image.path(), "stat a");
+    let (_, table) = table.split_once("(IND):").unwrap();
+    let table = table.split(',').next().unwrap().trim().to_owned();
+    for i in 0..count {
+        image.file(&format!("f{i}"), b"f");
+        image.debugfs(&[&format!("sif f{i} block[IND] {table}")]);
+    }
+    image
+}
+
+#[test]
+fn copies_end_before_the_space_does_and_the_rest_is_given_up() {
+    let image = with_sharers(60);
+    let found = image.repair();
+    assert!(found.contains(&"blocks-shared"));
+    assert!(found.contains(&"blocks-shared-no-space"));
+    assert_eq!(debugfs(image.path(), "cat a"), "a".repeat(268 * 1024));
+    assert!(debugfs(image.path(), "cat f59").starts_with('f'));
+}
+
+#[test]
+fn maps_that_find_no_space_keep_what_the_inode_can_map() {
+    let image = with_sharers(120);
+    let text = debugfs(image.path(), "stats");
+    let (_, free) = text.split_once("Free blocks:").unwrap();
+    let free: usize = free.split_whitespace().next().unwrap().parse().unwrap();
+    image.file("full", &vec![b'x'; (free - free / 200 - 5) * 1024]);
+    let found = image.repair();
+    assert!(found.contains(&"map-no-space"), "{found:?}");
+    assert_eq!(debugfs(image.path(), "cat a"), "a".repeat(268 * 1024));
+    assert!(debugfs(image.path(), "cat f119").starts_with('f'));
+}
+
+#[test]
+fn a_cluster_that_is_written_in_part_is_copied_whole() {
+    let image = TestImage::new("-t ext4 -b 1024 -C 4096 -O bigalloc,^metadata_csum", "16M");
+    image.file("a", &[b'a'; 2048]);
+    image.file("b", &[b'b'; 2048]);
+    let block: u32 = debugfs(image.path(), "bmap a 0").trim().parse().unwrap();
+    let text = debugfs(image.path(), "imap b");
+    let (_, place) = text.split_once("located at block ").unwrap();
+    let (at, offset) = place.trim().split_once(", offset 0x").unwrap();
+    let at = at.parse::<usize>().unwrap() * 1024 + usize::from_str_radix(offset, 16).unwrap();
+    image.change(|bytes| {
+        // Two extents: a block that was never written, and the one behind it.
+        let map = &mut bytes[at + 40..at + 100];
+        map[2] = 2;
+        for (i, len) in [(0, 0x8001_u16), (1, 1)] {
+            let extent = &mut map[12 + i as usize * 12..][..12];
+            extent.fill(0);
+            extent[..4].copy_from_slice(&u32::to_le_bytes(i));
+            extent[4..6].copy_from_slice(&len.to_le_bytes());
+            extent[8..].copy_from_slice(&(block + i).to_le_bytes());
+        }
+    });
+    assert!(image.repair().contains(&"blocks-shared"));
+    let read = debugfs(image.path(), "cat b");
+    assert_eq!(read, ["\0".repeat(1024), "a".repeat(1024)].concat());
+    assert_eq!(debugfs(image.path(), "cat a"), "a".repeat(2048));
+}

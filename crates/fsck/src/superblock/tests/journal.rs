@@ -160,9 +160,9 @@ fn with_fast_commit() -> Arc<MemoryDevice> {
     area.extend(7_u32.to_le_bytes());
     let sum = crc32c(0, &area);
     area.extend(sum.to_le_bytes());
-    let maxlen = &device.to_bytes()[log + 0x10..][..4];
-    let maxlen = zerocopy::big_endian::U32::from_bytes(maxlen.try_into().unwrap());
-    let maxlen = maxlen.get() as usize;
+    let bytes = device.to_bytes();
+    let superblock = uext4_ondisk::journal::JournalSuperblock::parse(&bytes[log..][..1024]);
+    let maxlen = superblock.unwrap().s_maxlen.get() as usize;
     // The block right behind the ring stays empty.
     patched(&device, blocks[maxlen - 63] * 1024, &area)
 }
