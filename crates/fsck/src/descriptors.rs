@@ -19,7 +19,7 @@ use std::collections::HashSet;
 
 use uext4_ondisk::features::Incompat;
 use uext4_ondisk::group_desc::{
-    BG_BLOCK_UNINIT, BG_INODE_UNINIT, DescChecksum, GroupDesc, desc_checksum,
+    BG_BLOCK_UNINIT, BG_INODE_UNINIT, BG_INODE_ZEROED, DescChecksum, GroupDesc, desc_checksum,
 };
 use uext4_ondisk::num::index;
 use uext4_ondisk::{Geometry, GroupNr, Pblk};
@@ -164,8 +164,17 @@ fn checksums(
                     ..backup.desc
                 } == now
             });
+        // Where the table was never zeroed, inodes of an older file system may lie there.
+        let per_group = volume.geometry().inodes_per_group.get();
+        let is_whole = now.flags & BG_INODE_UNINIT != 0 && now.free_inodes == per_group
+            || now.flags & BG_INODE_UNINIT == 0 && now.itable_unused <= now.free_inodes;
+        let may_be_stale = now.flags & BG_INODE_ZEROED == 0 && is_whole;
         volume.update_group(sum.group, cause, |desc| {
-            if !as_backup {
+            if as_backup {
+                // All of it can be believed.
+            } else if may_be_stale {
+                desc.flags &= !BG_BLOCK_UNINIT;
+            } else {
                 desc.flags &= !(BG_BLOCK_UNINIT | BG_INODE_UNINIT);
                 desc.itable_unused = 0;
             }

@@ -35,7 +35,7 @@ use uext4_ondisk::{GroupNr, Ino, Lblk};
 
 use crate::error::Result;
 use crate::finding::{Finding, Place};
-use crate::mapping;
+use crate::mapping::{self, Buffers};
 use crate::problem::InodeProblem;
 use crate::report::Cause;
 use crate::state::State;
@@ -90,11 +90,16 @@ pub fn run(state: &mut State<'_>) -> Result<()> {
     )?;
     let found: Vec<_> = workers.into_iter().map(Worker::into_found).collect();
     let mut repacks = Vec::new();
+    let mut released = Vec::new();
     let mut directories = std::mem::take(&mut state.directories);
     for found in found {
         repacks.extend(found.repacks);
+        released.extend(found.released);
         directories.append(found.directories);
         state.usage.get_mut().append(found.usage);
+    }
+    for (ino, raw) in &released {
+        release(state, *ino, raw)?;
     }
     directories.sort();
     state.directories = directories;
@@ -105,6 +110,13 @@ pub fn run(state: &mut State<'_>) -> Result<()> {
     special::root(state)?;
     special::note_reserved(state);
     large_file_feature(state, &common)
+}
+
+/// Gives back what an inode claimed that is not to be used any more. Only once all have claimed.
+fn release(state: &State<'_>, ino: Ino, raw: &RawInode) -> Result<()> {
+    mapping::for_each_owned(state, ino, raw, &mut Buffers::default(), |owned| {
+        state.free(state.used.of_blocks(owned.start, owned.len));
+    })
 }
 
 /// Packs what can be used of a damaged map.

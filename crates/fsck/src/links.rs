@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
 use uext4_ondisk::features::RoCompat;
-use uext4_ondisk::inode::{FileType, RawInode};
+use uext4_ondisk::inode::{FileType, GOOD_OLD_INODE_SIZE, InodeFlags, RawInode};
+use uext4_ondisk::xattr::EXT4_XATTR_MAGIC;
 use uext4_ondisk::{GroupNr, Ino};
 
 use crate::error::{Error, Result};
@@ -84,7 +85,8 @@ fn unattached(state: &State<'_>) -> Result<BTreeMap<Ino, Cause>> {
     Ok(lost.into_inner())
 }
 
-/// Whether an inode has neither contents nor attributes in blocks.
+/// Whether a regular file has neither contents nor attributes. Devices, pipes and sockets never
+/// have contents: what they are is in the inode.
 fn is_empty(state: &State<'_>, ino: Ino) -> Result<bool> {
     let Some(bytes) = state.volume.read_inode(ino)? else {
         return Ok(false);
@@ -92,6 +94,14 @@ fn is_empty(state: &State<'_>, ino: Ino) -> Result<bool> {
     let Ok(raw) = RawInode::parse(&bytes, ino) else {
         return Ok(false);
     };
+    let is_regular = FileType::from_mode(raw.i_mode.get()) == Some(FileType::Regular);
+    let attributes = GOOD_OLD_INODE_SIZE.saturating_add(raw.i_extra_isize.get().into());
+    let magic = bytes.get(attributes..).and_then(<[u8]>::first_chunk::<4>);
+    let has_attributes = raw.i_extra_isize.get() != 0
+        && magic.is_some_and(|magic| *magic == EXT4_XATTR_MAGIC.to_le_bytes());
+    if !is_regular || has_attributes {
+        return Ok(false);
+    }
     let size = raw.i_size_lo.get() | raw.i_size_high.get();
     let blocks = raw.i_blocks_lo.get() | u32::from(raw.i_blocks_high.get());
     Ok(size == 0 && blocks == 0)
@@ -148,11 +158,26 @@ fn count(state: &State<'_>, ino: Ino, known: Known) -> Result<()> {
     if known.stored == right {
         return Ok(());
     }
-    let finding = Finding::new(InodeProblem::Links, Place::inode(ino));
+    let problem = match is_directory && known.stored == 1 && is_indexed(state, ino)? {
+        true => InodeProblem::LinksUncounted,
+        false => InodeProblem::Links,
+    };
+    let finding = Finding::new(problem, Place::inode(ino));
     let cause = state.report(finding.found(known.stored).right(right));
     state.volume.update_raw_inode(ino, cause, |raw| {
         raw.i_links_count = right.into();
     })
+}
+
+/// Whether a directory has an index: the kernel stores one link of such a one when it has had too
+/// many, and for ever after.
+#[cold]
+fn is_indexed(state: &State<'_>, ino: Ino) -> Result<bool> {
+    let features = state.geometry().features.ro_compat;
+    let bytes = state.volume.read_inode(ino)?;
+    let raw = bytes.and_then(|bytes| RawInode::parse(&bytes, ino).ok());
+    let has_index = |raw: RawInode| raw.i_flags.get() & InodeFlags::INDEX.bits() != 0;
+    Ok(features.contains(RoCompat::DIR_NLINK) && raw.is_some_and(has_index))
 }
 
 /// A directory has more subdirectories than a link count holds: the feature says so.

@@ -16,7 +16,7 @@ mod file;
 use std::collections::HashSet;
 
 use uext4_ondisk::Ino;
-use uext4_ondisk::inode::{FileType, RawInode};
+use uext4_ondisk::inode::{FileType, InodeFlags, RawInode};
 
 use crate::error::Result;
 use crate::finding::{Finding, Place};
@@ -93,7 +93,7 @@ fn list(
             break;
         };
         let finding = Finding::new(JournalProblem::Orphan, Place::inode(at));
-        cause = Some(findings.report(finding));
+        cause = Some(findings.report(finding.found(clusters_of(volume, &orphan))));
         if let Some(cause) = cause {
             release(volume, at, &orphan, options, cause, &mut released.budget)?;
         }
@@ -116,6 +116,19 @@ fn read(volume: &Volume, ino: Ino) -> Result<Option<RawInode>> {
     let bytes = volume.read_inode(ino)?;
     let inode = bytes.and_then(|bytes| RawInode::parse(&bytes, ino).ok());
     Ok(inode.filter(|inode| FileType::from_mode(inode.i_mode.get()).is_some()))
+}
+
+/// Clusters that an inode says it has.
+fn clusters_of(volume: &Volume, inode: &RawInode) -> u64 {
+    let geometry = volume.geometry();
+    let found = u64::from(inode.i_blocks_high.get()) << 32 | u64::from(inode.i_blocks_lo.get());
+    let is_huge = inode.i_flags.get() & InodeFlags::HUGE_FILE.bits() != 0;
+    let sectors = if is_huge {
+        0
+    } else {
+        geometry.block_size.log2() - 9
+    };
+    found >> sectors >> geometry.cluster_bits
 }
 
 /// Deletes an orphan, or takes it from the list if it has links.

@@ -82,20 +82,59 @@ impl Observer for () {
     fn finding(&self, _: &Finding) {}
 }
 
-/// Whether a problem is what the deletion of an orphan leaves: marks and counts of what it held.
-/// The next mount would take them back with the inode, so that they are no damage.
-fn follows_from_orphans(problem: Problem) -> bool {
-    matches!(
-        problem,
-        Problem::Group(
-            GroupProblem::BlocksMarked
-                | GroupProblem::InodesMarked
-                | GroupProblem::FreeBlocks
-                | GroupProblem::FreeInodes
-                | GroupProblem::UsedDirectories
-        ) | Problem::Superblock(SuperblockProblem::FreeBlocks | SuperblockProblem::FreeInodes)
-            | Problem::Quota(QuotaProblem::Usage)
-    )
+/// What the deletion of orphans leaves: marks and counts of what they held. The next mount would
+/// take them back with the inodes, so that as many are no damage.
+#[derive(Debug, Default)]
+struct Held {
+    /// Inodes that were deleted or cut in this round, because they waited for it.
+    orphans: AtomicU64,
+    /// Clusters that they held.
+    clusters: AtomicU64,
+    /// What was found of each kind that can follow from it; see [`Held::kind`].
+    seen: [AtomicU64; 8],
+}
+
+impl Held {
+    /// Whether a finding is what orphans leave: no more than they held.
+    fn explains(&self, finding: &Finding) -> bool {
+        let orphans = self.orphans.load(Ordering::Relaxed);
+        let Some((kind, is_of_blocks)) = Self::kind(finding.problem).filter(|_| orphans > 0) else {
+            return false;
+        };
+        let found = finding.found.unwrap_or(0);
+        let amount = match (finding.right, finding.problem) {
+            // Directories become fewer, what is free becomes more.
+            (Some(right), Problem::Group(GroupProblem::UsedDirectories)) => {
+                found.checked_sub(right)
+            }
+            (Some(right), _) => right.checked_sub(found),
+            (None, _) => Some(found),
+        };
+        let (Some(amount), Some(seen)) = (amount, self.seen.get(kind)) else {
+            return false;
+        };
+        let limit = match is_of_blocks {
+            true => self.clusters.load(Ordering::Relaxed),
+            false => orphans,
+        };
+        let before = seen.fetch_add(amount, Ordering::Relaxed);
+        before.saturating_add(amount) <= limit
+    }
+
+    /// Kinds are counted apart; true if in clusters.
+    fn kind(problem: Problem) -> Option<(usize, bool)> {
+        Some(match problem {
+            Problem::Group(GroupProblem::BlocksMarked) => (0, true),
+            Problem::Group(GroupProblem::InodesMarked) => (1, false),
+            Problem::Group(GroupProblem::FreeBlocks) => (2, true),
+            Problem::Group(GroupProblem::FreeInodes) => (3, false),
+            Problem::Group(GroupProblem::UsedDirectories) => (4, false),
+            Problem::Superblock(SuperblockProblem::FreeBlocks) => (5, true),
+            Problem::Superblock(SuperblockProblem::FreeInodes) => (6, false),
+            Problem::Quota(QuotaProblem::Usage) => (7, false),
+            _ => return None,
+        })
+    }
 }
 
 /// Collects the findings of a run.
@@ -106,8 +145,7 @@ pub struct Findings<'a> {
     next: AtomicU32,
     count: AtomicU64,
     notes: AtomicU64,
-    /// Inodes that were deleted or cut in this round, because they waited for it.
-    orphans: AtomicU64,
+    held: Held,
     /// How many may lose each kind of [`crate::Loss`].
     losses: [AtomicU64; LOSSES],
     not_safe: AtomicBool,
@@ -125,7 +163,7 @@ impl<'a> Findings<'a> {
             next: AtomicU32::new(0),
             count: AtomicU64::new(0),
             notes: AtomicU64::new(0),
-            orphans: AtomicU64::new(0),
+            held: Held::default(),
             losses: Default::default(),
             not_safe: AtomicBool::new(false),
             fast_commits: AtomicBool::new(false),
@@ -134,15 +172,18 @@ impl<'a> Findings<'a> {
         }
     }
 
-    /// Takes a finding and returns what the changes of its remedy name as their cause.
+    /// Takes a finding (of an orphan with the clusters that it held) and returns what the changes
+    /// of its remedy name as their cause.
     pub fn report(&self, finding: Finding) -> Cause {
         if finding.problem == JournalProblem::Orphan.into() {
-            self.orphans.fetch_add(1, Ordering::Relaxed);
+            let clusters = finding.found.unwrap_or(0);
+            self.held.orphans.fetch_add(1, Ordering::Relaxed);
+            self.held.clusters.fetch_add(clusters, Ordering::Relaxed);
         }
         if finding.problem == JournalProblem::FastCommits.into() {
             self.fast_commits.store(true, Ordering::Relaxed);
         }
-        let follows = self.orphans() > 0 && follows_from_orphans(finding.problem);
+        let follows = self.held.explains(&finding);
         match finding.problem.info().severity {
             Severity::Note => self.notes.fetch_add(1, Ordering::Relaxed),
             _ if follows => self.notes.fetch_add(1, Ordering::Relaxed),
@@ -187,12 +228,19 @@ impl<'a> Findings<'a> {
 
     /// How many inodes were deleted or cut in this round, because they waited for it.
     pub fn orphans(&self) -> u64 {
-        self.orphans.load(Ordering::Relaxed)
+        self.held.orphans.load(Ordering::Relaxed)
     }
 
     /// The next round begins: it has the orphans that are left, none.
     pub fn begin_round(&self) {
-        self.orphans.store(0, Ordering::Relaxed);
+        let Held {
+            orphans,
+            clusters,
+            seen,
+        } = &self.held;
+        for number in [orphans, clusters].into_iter().chain(seen) {
+            number.store(0, Ordering::Relaxed);
+        }
     }
 
     /// How many notes were reported, kept or not.

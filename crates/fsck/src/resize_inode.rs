@@ -121,6 +121,10 @@ fn can_be_double(volume: &Volume, block: Pblk) -> Result<bool> {
     let mut right = found.clone();
     volume.overlay().read_block(block, &mut found)?;
     double_block(geometry, &mut right);
+    if geometry.reserved_gdt_blocks == 0 {
+        // No number shows that it is the inode's: it must hold none, as it is written over.
+        return Ok(found.iter().all(|&byte| byte == 0));
+    }
     let of_both = numbers(&found).iter().zip(numbers(&right));
     let wanted = || of_both.clone().filter(|(_, right)| right.get() != 0);
     let same = wanted().filter(|(found, right)| found == right).count();
@@ -259,6 +263,19 @@ mod tests {
             let found = image.repair();
             assert!(found.contains(&"resize-inode"), "{request}: {found:?}");
         }
+    }
+
+    #[test]
+    fn without_reserved_blocks_the_block_of_a_file_is_not_taken_either() {
+        let image = TestImage::new("-t ext4 -b 1024", "16M");
+        image.file("f", &[b'z'; 1024]);
+        let mut at = None;
+        image.change(|bytes| at = bytes.windows(1024).position(|block| block == [b'z'; 1024]));
+        let at = at.unwrap();
+        let block = format!("sif <7> block[DIND] {}", at / 1024);
+        image.debugfs(&["ssv reserved_gdt_blocks 0", &block]);
+        image.repair();
+        image.change(|bytes| assert_eq!(bytes[at..][..1024], [b'z'; 1024]));
     }
 
     #[test]

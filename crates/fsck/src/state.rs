@@ -1,9 +1,12 @@
 //! What the passes know together.
 
+use std::ops::Range;
+
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use rustc_hash::FxBuildHasher;
 use uext4_ondisk::extent::Extent;
+use uext4_ondisk::features::RoCompat;
 use uext4_ondisk::{Geometry, Ino, Pblk};
 
 use crate::clusters::ClusterSet;
@@ -91,6 +94,22 @@ impl<'a> State<'a> {
     pub fn touches_metadata(&self, extent: &Extent) -> bool {
         let clusters = self.metadata.of_blocks(extent.pblk, extent.len.into());
         self.metadata.contains_any(clusters)
+    }
+
+    /// Whether a block has more than one owner.
+    pub fn is_shared(&self, block: Pblk) -> bool {
+        self.shared.contains_any(self.shared.of_blocks(block, 1))
+    }
+
+    /// Frees clusters, but for those that have another owner; with `shared_blocks` any may have one.
+    pub fn free(&self, clusters: Range<u64>) {
+        let features = self.geometry().features.ro_compat;
+        if features.contains(RoCompat::SHARED_BLOCKS) {
+            return;
+        }
+        for cluster in clusters.filter(|&cluster| !self.shared.contains(cluster)) {
+            self.used.remove(cluster..cluster.saturating_add(1));
+        }
     }
 
     /// Takes `blocks` (of one cluster at most without `bigalloc`; a whole number of clusters is

@@ -265,6 +265,9 @@ fn from_backup(
     for (start, len) in places {
         taken.add(start, len);
     }
+    for part in parts {
+        taken.lost.remove(part);
+    }
     Ok(true)
 }
 
@@ -337,7 +340,30 @@ fn relocate(
         }
         desc.flags &= !(BG_BLOCK_UNINIT | BG_INODE_UNINIT);
         desc.itable_unused = 0;
-    })
+    })?;
+    if owner == MetadataOwner::BlockBitmap(group) && marks_metadata(volume, group)? {
+        // It was there before: what it says of other blocks is worth something.
+        taken.lost.remove(&owner);
+    }
+    Ok(())
+}
+
+/// Whether the block bitmap of a group marks itself and the group's inode table, as far as they
+/// lie in the group.
+fn marks_metadata(volume: &Volume, group: GroupNr) -> Result<bool> {
+    let geometry = volume.geometry();
+    let desc = volume.group(group);
+    let none = BTreeSet::new();
+    let mut bits = Bits::new(volume, &none);
+    let last = u64::from(geometry.itable_blocks().saturating_sub(1));
+    let table = desc.inode_table.0;
+    let blocks = [desc.block_bitmap.0, table, table.saturating_add(last)];
+    let is_here = |block: &u64| {
+        let place = geometry.group_of(Pblk(*block));
+        place.is_some_and(|(nr, _)| nr == group)
+    };
+    let marked = blocks.into_iter().filter(is_here).all(|at| bits.in_use(at));
+    bits.error.map_or(Ok(marked), Err)
 }
 
 /// Blocks that no metadata has, and that the bitmaps show as free: in the group, with `flex_bg`

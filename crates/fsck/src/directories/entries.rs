@@ -118,7 +118,7 @@ impl Worker<'_, '_> {
             self.report_entry(dir, &entry, bytes, DirectoryProblem::DotTooBig, numbers);
             put_rec_len(bytes, 0, RECORD_MIN);
             entry.header.rec_len = RECORD_MIN;
-            split(bytes, RECORD_MIN, rest);
+            split(bytes, RECORD_MIN, rest, room);
         }
         self.terminator(dir, &entry, bytes);
         self.file_type(dir, &entry, bytes, FileType::Directory);
@@ -240,10 +240,17 @@ impl Worker<'_, '_> {
                 Err(DirectoryProblem::EaInode)
             }
             Kind::File(file_type) => Ok(file_type),
+            Kind::Reserved if self.is_named_journal(Ino(ino)) => Ok(FileType::Regular),
             Kind::Reserved => Err(DirectoryProblem::ReservedInode),
             Kind::Unused if ino > geometry.inodes_count => Err(DirectoryProblem::NoSuchInode),
             Kind::Unused => Err(DirectoryProblem::UnusedInode),
         }
+    }
+
+    /// Whether an inode is the journal's: added to a file system that was mounted, it has a name.
+    #[cold]
+    fn is_named_journal(&self, ino: Ino) -> bool {
+        self.state.volume.superblock().s_journal_inum.get() == ino.0
     }
 
     /// Whether an attribute has its value in an inode that is marked for it. If none has, the mark
@@ -307,17 +314,31 @@ impl Worker<'_, '_> {
 /// What an entry can be, or what is wrong with it.
 type Checked<T> = Result<T, DirectoryProblem>;
 
-/// Makes a record of what was the end of the record before it: `..` if it stands there.
-fn split(bytes: &mut [u8], offset: usize, rec_len: usize) {
-    let found = header(bytes, offset).filter(|h| h.name_len == 2 && h.ino != 0);
-    let name = offset.saturating_add(DIR_ENTRY_HEADER_LEN);
-    if found.is_some()
-        && bytes
-            .get(name..)
-            .is_some_and(|name| name.starts_with(b".."))
-    {
-        put_rec_len(bytes, offset, rec_len);
-    } else {
-        put_unused(bytes, offset, rec_len);
+/// Makes a record of the `rest` bytes at `offset` that were the end of the record before it: `..` if
+/// it stands there, as long as it says if that leads to another record or to the end of the room.
+/// A `..` right behind them comes forward.
+fn split(bytes: &mut [u8], offset: usize, rest: usize, room: usize) {
+    let is_dotdot = |bytes: &[u8], at: usize| {
+        let found = header(bytes, at).filter(|h| h.name_len == 2 && h.ino != 0);
+        let name = bytes.get(at.saturating_add(DIR_ENTRY_HEADER_LEN)..);
+        found.filter(|_| name.is_some_and(|name| name.starts_with(b"..")))
+    };
+    if let Some(found) = is_dotdot(bytes, offset) {
+        let left = room.saturating_sub(offset);
+        let next = offset.saturating_add(found.rec_len);
+        let leads = |h: Header| h.fits(room.saturating_sub(next));
+        let is_whole = found.fits(left) && (next == room || header(bytes, next).is_some_and(leads));
+        put_rec_len(bytes, offset, if is_whole { found.rec_len } else { rest });
+        return;
+    }
+    let behind = offset.saturating_add(rest);
+    match is_dotdot(bytes, behind).filter(|h| h.fits(room.saturating_sub(behind))) {
+        Some(found) => {
+            bytes.copy_within(behind..behind.saturating_add(RECORD_MIN), offset);
+            put_rec_len(bytes, offset, found.rec_len.saturating_add(rest));
+        }
+        // Too short for a record: what is there goes with `.` missing.
+        None if rest < RECORD_MIN => {}
+        None => put_unused(bytes, offset, rest),
     }
 }

@@ -142,7 +142,8 @@ impl Worker<'_, '_> {
             _ => {}
         }
         if subject.is_cleared {
-            self.release(subject)?;
+            // Given back when all have claimed theirs: another thread may see these as its own.
+            self.found.released.push((subject.ino, subject.raw));
             return Ok(());
         }
         let xattrs = self.attributes(subject)?;
@@ -173,18 +174,6 @@ impl Worker<'_, '_> {
         let Subject { ino, raw, .. } = subject;
         mapping::walk(self.state, *ino, raw, &mut self.buffers, &mut claims)?;
         Ok(claims.seen)
-    }
-
-    /// Gives back what an inode claimed that is not to be used any more.
-    fn release(&mut self, subject: &Subject<'_>) -> Result<()> {
-        let State { used, shared, .. } = self.state;
-        let Subject { ino, raw, .. } = subject;
-        mapping::for_each_owned(self.state, *ino, raw, &mut self.buffers, |owned| {
-            let clusters = used.of_blocks(owned.start, owned.len);
-            for cluster in clusters.filter(|&cluster| !shared.contains(cluster)) {
-                used.remove(cluster..cluster + 1);
-            }
-        })
     }
 
     fn directory(&mut self, subject: &mut Subject<'_>, form: Form, seen: &Seen) -> Result<()> {

@@ -26,6 +26,9 @@ use crate::state::State;
 /// Reserved inode: the boot loader, which may be a regular file.
 const BOOT_LOADER: Ino = Ino(5);
 
+/// `s_creator_os` of the Hurd.
+const HURD: u32 = 1;
+
 /// The inodes that the superblock names; 0 is none.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct System {
@@ -34,6 +37,8 @@ pub struct System {
     unused_orphan_file: u32,
     /// Times below it are numbers of inodes; 0 if there is no way to know.
     pub times_from: u32,
+    /// The Hurd keeps other things where Linux has high halves of numbers.
+    pub is_hurd: bool,
     /// The time of the repair; of one without a clock, that of the last write.
     pub now: u32,
 }
@@ -61,6 +66,7 @@ impl System {
             ],
             unused_orphan_file: given(!orphans, orphan_file),
             times_from: if is_late { inodes } else { 0 },
+            is_hurd: superblock.s_creator_os.get() == HURD,
             now: now.max(superblock.s_wtime.get()).max(1),
         }
     }
@@ -88,6 +94,7 @@ impl Worker<'_, '_> {
         let mode = raw.i_mode.get();
         let is_regular = subject.file_type() == Some(FileType::Regular);
         let links = raw.i_links_count.get();
+        let holds_numbers = raw.i_block.iter().any(|&byte| byte != 0);
         let holds_data = links != 0 || number_at(&raw.i_block, 0) != 0;
         match ino {
             Ino::BAD_BLOCKS if !is_list_of_bad_blocks(subject) => {
@@ -113,6 +120,8 @@ impl Worker<'_, '_> {
                 subject.is_cleared = true;
                 Ok(())
             }
+            // As the kernel leaves it when the file system has grown beyond what was reserved.
+            Ino::RESIZE if is_regular && !holds_numbers => Ok(()),
             BOOT_LOADER if is_regular => Ok(()),
             _ if mode == 0 && self.holds_remains(subject) => {
                 self.clear_problem(subject, InodeProblem::SystemUnused)

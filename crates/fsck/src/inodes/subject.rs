@@ -97,6 +97,10 @@ impl Worker<'_, '_> {
             bytes,
             is_cleared: false,
         };
+        if self.common.system.is_hurd {
+            subject.raw.i_file_acl_high = 0.into();
+            subject.raw.i_blocks_high = 0.into();
+        }
         self.lost_type(&mut subject)?;
         self.checksum(&mut subject)?;
         if subject.is_cleared {

@@ -127,13 +127,12 @@ fn right_size(bytes: &[u8], flags: InodeFlags) -> Option<u64> {
     (len > 0 && behind.iter().all(|&byte| byte == 0)).then_some(len64(len))
 }
 
-/// The size of the target that the inode and its attribute hold.
+/// The size of the target that fills the inode and its attribute.
 fn inline_size(subject: &Subject<'_>) -> Option<u64> {
     let value = inline_rest(&subject.raw, subject.bytes)?;
-    let mut bytes = subject.raw.i_block.iter().chain(value);
-    let len = bytes.clone().count();
-    let size = bytes.position(|&byte| byte == 0).unwrap_or(len);
-    (size > 0).then_some(len64(size))
+    let bytes = subject.raw.i_block.iter().chain(value);
+    let is_whole = bytes.clone().all(|&byte| byte != 0);
+    is_whole.then_some(len64(bytes.count()))
 }
 
 /// Whether the inode and its attribute hold a target of this size. Nothing need be behind it.
@@ -144,7 +143,8 @@ fn is_inline_target(subject: &Subject<'_>, size: u64) -> bool {
     };
     let mut bytes = subject.raw.i_block.iter().chain(value);
     let len = bytes.clone().count();
-    size > 0 && bytes.position(|&byte| byte == 0).unwrap_or(len) == size
+    // One that fills the attribute ends there, whatever it holds.
+    size > 0 && (len == size || bytes.position(|&byte| byte == 0).unwrap_or(len) == size)
 }
 
 impl Subject<'_> {

@@ -12,7 +12,7 @@ use crate::state::State;
 
 /// The extents with each logical cluster in one place: blocks that lie elsewhere are copied to the
 /// place of the first ones. Only once all owners are known; where another inode claims that place,
-/// too, they are left out.
+/// too, they stay where they are.
 ///
 /// # Errors
 /// Of the device and of the overlay.
@@ -40,9 +40,11 @@ pub fn join(state: &State<'_>, extents: &[Extent], cause: Cause) -> Result<Vec<E
             pblk: Pblk((place.physical << bits).saturating_add(within.into())),
             ..*extent
         };
-        if copy(state, extent.pblk, &head, cause)? {
-            joined.push(head);
-        }
+        // A place that another inode claims, too, may be the file's in the next round.
+        joined.push(match copy(state, extent.pblk, &head, cause)? {
+            true => head,
+            false => Extent { len, ..*extent },
+        });
         if len < extent.len {
             let rest = Extent {
                 lblk: Lblk(extent.lblk.0.saturating_add(len.into())),
@@ -61,13 +63,10 @@ pub fn join(state: &State<'_>, extents: &[Extent], cause: Cause) -> Result<Vec<E
 /// the place is the file's alone.
 fn copy(state: &State<'_>, from: Pblk, to: &Extent, cause: Cause) -> Result<bool> {
     let State { used, shared, .. } = state;
-    let old = used.of_blocks(from, to.len.into());
-    if !shared.contains_any(old.clone()) {
-        used.remove(old);
-    }
     if shared.contains_any(used.of_blocks(to.pblk, to.len.into())) {
         return Ok(false);
     }
+    state.free(used.of_blocks(from, to.len.into()));
     if to.unwritten {
         return Ok(true);
     }

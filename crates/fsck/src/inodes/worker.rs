@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use uext4_ondisk::group_desc::{BG_INODE_UNINIT, DescChecksum};
+use uext4_ondisk::inode::RawInode;
 use uext4_ondisk::{GroupNr, Ino};
 
 use super::{Common, Repack};
@@ -29,6 +30,8 @@ pub struct Counters {
 #[derive(Debug, Default)]
 pub struct Found {
     pub repacks: Vec<Repack>,
+    /// Inodes that were cleared after they had claimed blocks, as they were.
+    pub released: Vec<(Ino, RawInode)>,
     pub directories: DirectoryList,
     pub usage: Usage,
 }

@@ -5,6 +5,9 @@ super::problems! {
     InodeProblem:
     Links = "inode-links", Safe, Nothing, ["PR_4_BAD_REF_COUNT"],
         "i_links_count is {found}, {right} names refer to it", "store the number counted";
+    LinksUncounted = "inode-links-uncounted", Note, Nothing, ["PR_4_DIR_OVERFLOW_REF_COUNT"],
+        "i_links_count is {found}, as of a directory that had too many; {right} names refer to it",
+        "store the number counted";
     Checksum = "inode-checksum", Damage, Nothing, ["PR_1_INODE_ONLY_CSUM_INVALID"],
         "the checksum is {found}, not {right}, and the fields can be used", "store the right one";
     Garbage = "inode-garbage", Damage, File, ["PR_1_INODE_IS_GARBAGE"],

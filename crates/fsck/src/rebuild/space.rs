@@ -5,7 +5,8 @@
 
 use hashbrown::HashSet;
 use rustc_hash::FxBuildHasher;
-use uext4_ondisk::extent::{EXT_INIT_MAX_LEN, Extent};
+use uext4_ondisk::extent::{EXT_INIT_MAX_LEN, Extent, max_entries};
+use uext4_ondisk::inode::{I_BLOCK_LEN, InodeFlags, NDIR_BLOCKS};
 use uext4_ondisk::{Lblk, Pblk};
 
 use super::Old;
@@ -19,6 +20,8 @@ pub struct Space {
     pub extents: Vec<Extent>,
     /// Physical blocks that it had and does not need.
     rest: Vec<(Pblk, u64)>,
+    /// First blocks of the clusters that were taken.
+    taken: Vec<Pblk>,
 }
 
 /// Finds room for `blocks` blocks. Nothing is taken if there is not enough.
@@ -46,13 +49,60 @@ pub fn take(state: &State<'_>, old: &Old, blocks: u32) -> Result<Space> {
         Ok(())
     });
     let result = result.and_then(|()| fill(state, &mut space, &mut taken, next..blocks));
+    space.taken = taken;
+    let result = result.and_then(|()| has_room_for_map(state, old, &space));
     if let Err(error) = result {
-        for block in taken {
+        for block in space.taken {
             state.used.remove(state.used.of_blocks(block, 1));
         }
         return Err(error);
     }
     Ok(space)
+}
+
+/// Fails if there are not as many free blocks as the new map may need besides those of the old
+/// one. Nothing is taken; but this runs in one thread, so that they are there afterwards.
+fn has_room_for_map(state: &State<'_>, old: &Old, space: &Space) -> Result<()> {
+    let is_free = |&&node: &&Pblk| !state.is_shared(node);
+    let had = old.map.nodes.iter().filter(is_free).count();
+    let mut taken = Vec::new();
+    let mut result = Ok(());
+    for _ in had..nodes_max(state, old, space) {
+        match state.allocate(Pblk(0), 1, "a block map") {
+            Ok(block) => taken.push(block),
+            Err(error) => {
+                result = Err(error);
+                break;
+            }
+        }
+    }
+    for block in taken {
+        state.used.remove(state.used.of_blocks(block, 1));
+    }
+    result
+}
+
+/// Most blocks that the map of these extents takes.
+fn nodes_max(state: &State<'_>, old: &Old, space: &Space) -> usize {
+    let len = state.geometry().block_size.len();
+    if old.flags.contains(InodeFlags::EXTENTS) {
+        let (mut nodes, mut entries) = (0, space.extents.len());
+        while entries > usize::from(max_entries(I_BLOCK_LEN)) {
+            entries = entries.div_ceil(usize::from(max_entries(len)).max(2));
+            nodes += entries;
+        }
+        return nodes;
+    }
+    let blocks: u64 = space.extents.iter().map(|e| u64::from(e.len)).sum();
+    let beyond = usize::try_from(blocks).unwrap_or(usize::MAX);
+    let mut beyond = beyond.saturating_sub(NDIR_BLOCKS);
+    // A single table; then tables of tables, the highest of which may be one more.
+    let mut nodes = 0;
+    while beyond > 0 {
+        nodes += beyond.div_ceil(len / 4);
+        beyond = beyond.saturating_sub(len / 4).div_ceil(len / 4);
+    }
+    nodes
 }
 
 /// Takes blocks for a range of logical blocks.
@@ -110,8 +160,8 @@ impl Space {
         }
         for &(block, len) in &self.rest {
             for cluster in state.used.of_blocks(block, len) {
-                if !kept.contains(&cluster) && !state.shared.contains(cluster) {
-                    state.used.remove(cluster..cluster.saturating_add(1));
+                if !kept.contains(&cluster) {
+                    state.free(cluster..cluster.saturating_add(1));
                 }
             }
         }

@@ -135,10 +135,16 @@ fn hash(state: &State<'_>, ino: Ino, raw: &RawInode) -> Result<u32> {
 }
 
 /// An inode that is marked as a value, and no attribute refers to it: deleted, unless it has a
-/// name, which no value has.
+/// name, which no value has, or not the hash of what it holds: then it is a file that lost its
+/// name.
 fn unused(state: &State<'_>, ino: Ino, names: u16) -> Result<()> {
     let known = state.inodes.get(ino);
-    if names != 0 {
+    let raw = read(state, ino)?;
+    let is_value = match &raw {
+        Some(raw) => raw.i_atime.get() == hash(state, ino, raw)?,
+        None => true,
+    };
+    if names != 0 || !is_value {
         let cause = state.report(Finding::new(XattrProblem::ValueNamed, Place::inode(ino)));
         state.inodes.set(ino, known.kind, false, known.stored);
         return state.volume.update_raw_inode(ino, cause, |raw| {
@@ -146,7 +152,7 @@ fn unused(state: &State<'_>, ino: Ino, names: u16) -> Result<()> {
         });
     }
     let cause = state.report(Finding::new(XattrProblem::ValueUnused, Place::inode(ino)));
-    if let Some(raw) = read(state, ino)? {
+    if let Some(raw) = raw {
         free_blocks(state, ino, &raw)?;
     }
     state.inodes.set(ino, Kind::Unused, false, 0);
@@ -159,11 +165,7 @@ fn free_blocks(state: &State<'_>, ino: Ino, raw: &RawInode) -> Result<()> {
     let data = map.extents.iter().map(|e| (e.pblk, u64::from(e.len)));
     let nodes = map.nodes.iter().map(|&node| (node, 1));
     for (start, len) in data.chain(nodes) {
-        for cluster in state.used.of_blocks(start, len) {
-            if !state.shared.contains(cluster) {
-                state.used.remove(cluster..cluster.saturating_add(1));
-            }
-        }
+        state.free(state.used.of_blocks(start, len));
     }
     let at = block::of_inode(state, raw);
     if at != Pblk(0) {

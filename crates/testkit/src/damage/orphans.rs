@@ -122,14 +122,6 @@ pub(super) const KINDS: &[Kind] = &[
         let ino = t.with_blocks()?.ino;
         t.superblock(|sb| sb.s_orphan_file_inum = ino.0.into())
     }),
-    Kind::new(
-        "orphan-file-number-without-the-feature",
-        "^orphan_file",
-        |t| {
-            let ino = t.with_blocks()?.ino;
-            t.superblock(|sb| sb.s_orphan_file_inum = ino.0.into())
-        },
-    ),
     Kind::new("orphan-file-hole", "orphan_file,extent", |t| {
         let known = orphan_file(t)?;
         let node = *known.nodes.first()?;

@@ -156,7 +156,8 @@ pub(super) const KINDS: &[Kind] = &[
             raw.i_links_count = 1.into();
             raw.i_size_lo = 4096.into();
         })
-    }),
+    })
+    .unseen("a resize inode without blocks, as the kernel leaves it when it is used up"),
     Kind::new("mmp-magic", "mmp", |t| {
         mmp(t, |mmp| mmp.mmp_magic = 1.into())
     }),
