@@ -1,3 +1,5 @@
+//! Cuts at each write, and logs that must not be written.
+
 use std::sync::Arc;
 
 use uext4_blockdev::MemoryDevice;
