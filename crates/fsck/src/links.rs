@@ -197,6 +197,7 @@ fn dir_nlink(state: &State<'_>) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use uext4_testkit::e2fsprogs::e2fsck;
+    use uext4_testkit::{Mount, can_mount, run};
 
     use crate::tests::TestImage;
 
@@ -224,6 +225,22 @@ mod tests {
         e2fsck(image.path(), "-fyD");
         image.debugfs(&["sif d links_count 1"]);
         assert_eq!(image.repair(), ["inode-links-uncounted"]);
+    }
+
+    #[test]
+    fn the_journal_of_a_mounted_file_system_keeps_its_name() {
+        if !can_mount() {
+            return;
+        }
+        let image = TestImage::new("-t ext2 -b 1024", "16M");
+        let mount = Mount::new(image.path(), "defaults");
+        run("tune2fs", ["-j".as_ref(), mount.device().as_os_str()]);
+        drop(mount);
+        let found = image.found();
+        assert!(
+            found.iter().all(|name| *name == "journal-not-backed-up"),
+            "{found:?}"
+        );
     }
 
     #[test]
