@@ -193,3 +193,65 @@ fn dir_nlink(state: &State<'_>) -> Result<()> {
         superblock.s_feature_ro_compat = (features | bits).into();
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use uext4_testkit::e2fsprogs::e2fsck;
+    use uext4_testkit::{Mount, can_mount, run};
+
+    use crate::tests::TestImage;
+
+    #[test]
+    fn only_an_empty_file_is_cleared_when_it_has_lost_its_name() {
+        let image = TestImage::new("-t ext4 -b 1024 -I 256", "4M");
+        image.debugfs(&["mknod p p", "unlink p", "mknod c c 1 3", "unlink c"]);
+        image.file("a", b"");
+        image.debugfs(&["ea_set a user.name value", "unlink a"]);
+        image.file("e", b"");
+        image.debugfs(&["unlink e"]);
+        let found = image.repair();
+        let count = |name: &str| found.iter().filter(|&&found| found == name).count();
+        let counts = (count("unattached"), count("unattached-empty"));
+        assert_eq!(counts, (3, 1), "{found:?}");
+    }
+
+    #[test]
+    fn one_link_of_a_directory_with_an_index_is_a_note() {
+        let image = TestImage::new("-t ext4 -b 1024", "16M");
+        image.debugfs(&["mkdir d"]);
+        let names = (0..200).map(|nr| format!("mkdir d/a_name_that_is_long_{nr}"));
+        let names: Vec<_> = names.collect();
+        image.debugfs(&names.iter().map(String::as_str).collect::<Vec<_>>());
+        e2fsck(image.path(), "-fyD");
+        image.debugfs(&["sif d links_count 1"]);
+        assert_eq!(image.repair(), ["inode-links-uncounted"]);
+    }
+
+    #[test]
+    fn the_journal_of_a_mounted_file_system_keeps_its_name() {
+        if !can_mount() {
+            return;
+        }
+        let image = TestImage::new("-t ext2 -b 1024", "16M");
+        let mount = Mount::new(image.path(), "defaults");
+        run("tune2fs", ["-j".as_ref(), mount.device().as_os_str()]);
+        drop(mount);
+        let found = image.found();
+        assert!(
+            found.iter().all(|name| *name == "journal-not-backed-up"),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn names_behind_a_dot_that_is_too_long_stay() {
+        let image = TestImage::new("-t ext2 -b 1024", "4M");
+        image.debugfs(&["mkdir d", "mkdir d/kept"]);
+        image.change(|bytes| {
+            let is_dir = |block: &&mut [u8]| block[8] == b'.' && block[32..36] == *b"kept";
+            let block = bytes.chunks_mut(1024).find(is_dir).unwrap();
+            block[4..6].copy_from_slice(&1012_u16.to_le_bytes());
+        });
+        assert_eq!(image.repair(), ["directory-dot-too-big"]);
+    }
+}

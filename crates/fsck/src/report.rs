@@ -276,3 +276,24 @@ impl<'a> Findings<'a> {
         self.kept.into_inner()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::finding::Place;
+
+    #[test]
+    fn orphans_explain_as_much_as_they_held() {
+        let findings = Findings::new(&(), 10);
+        let orphan = Finding::new(JournalProblem::Orphan, Place::whole());
+        findings.report(orphan.found(5_u64));
+        let marked = || Finding::new(GroupProblem::BlocksMarked, Place::whole());
+        findings.report(marked().found(5_u64));
+        let before = findings.count();
+        findings.report(marked().found(1_u64));
+        assert_eq!(findings.count(), before + 1);
+        let free = Finding::new(GroupProblem::FreeInodes, Place::whole());
+        findings.report(free.found(9_u64).right(8_u64));
+        assert_eq!(findings.count(), before + 2);
+    }
+}

@@ -134,3 +134,27 @@ fn an_inode_that_is_not_in_use_has_the_right_checksum_and_no_link_of_orphans() {
         }
     }
 }
+
+#[test]
+fn inline_data_without_the_attribute_are_kept() {
+    let image = TestImage::new("-t ext4 -I 256 -O inline_data", "4M");
+    image.file("f", b"0123456789");
+    image.change(|bytes| {
+        // The attribute's entry behind the magic number: seven is its kind, four its name.
+        let at = bytes.windows(10).position(|w| w == b"0123456789").unwrap();
+        bytes[at - 40 + 128 + 32..][..128 - 32].fill(0);
+    });
+    let found = image.repair();
+    assert!(found.contains(&"inode-inline-attribute"), "{found:?}");
+    let out = image.path().with_file_name("out");
+    debugfs_write(image.path(), [format!("dump f {}", out.display())]);
+    // debugfs writes all of i_block.
+    assert!(fs::read(out).unwrap().starts_with(b"0123456789"));
+}
+
+#[test]
+fn a_resize_inode_that_is_used_up_is_no_damage() {
+    let image = TestImage::new("-t ext4 -O ^resize_inode", "4M");
+    image.debugfs(&["sif <7> mode 0100600", "sif <7> links_count 1"]);
+    assert_eq!(image.found(), [""; 0]);
+}

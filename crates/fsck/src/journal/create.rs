@@ -33,6 +33,11 @@ pub fn recreate(state: &State<'_>) -> Result<()> {
         return Ok(());
     }
     let ino = Ino::JOURNAL;
+    if ![0, ino.0].contains(&superblock.s_journal_inum.get()) {
+        // One that was added to a mounted file system has another number; if it had been damaged,
+        // this one would be named by now.
+        return Ok(());
+    }
     let bytes = state.volume.read_inode(ino)?.unwrap_or_default();
     if !is_clear(&bytes) {
         return Ok(());
