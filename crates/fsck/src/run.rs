@@ -7,6 +7,7 @@ use uext4_blockdev::BlockDevice;
 use crate::clusters::ClusterSet;
 use crate::error::{Error, Result};
 use crate::finding::{Finding, Place};
+use crate::mmp::{Pause, while_claimed};
 use crate::options::Options;
 use crate::overlay::Overlay;
 use crate::problem::{LOSSES, Loss, Severity, SuperblockProblem};
@@ -69,12 +70,15 @@ impl Outcome {
         Ok(())
     }
 
-    /// Writes this note to the device, where it is the only change: that needs no log.
+    /// Writes this note to the device, where it is the only change: that needs no log. `pause`
+    /// waits while multiple mount protection is claimed.
     ///
     /// # Errors
-    /// Of the device.
-    pub fn write_record(&self, device: &dyn BlockDevice) -> Result<()> {
-        record::write(&self.overlay, device)
+    /// [`crate::Error::Refused`] if another host has the file system; of the device.
+    pub fn write_record(&self, device: &dyn BlockDevice, pause: &Pause<'_>) -> Result<()> {
+        while_claimed(device, device, pause, || {
+            record::write(&self.overlay, device)
+        })
     }
 }
 

@@ -101,7 +101,8 @@ impl<'a> State<'a> {
         self.shared.contains_any(self.shared.of_blocks(block, 1))
     }
 
-    /// Frees clusters, but for those that have another owner; with `shared_blocks` any may have one.
+    /// Frees clusters, but for those that have another owner; with `shared_blocks` any may have
+    /// one.
     pub fn free(&self, clusters: Range<u64>) {
         let features = self.geometry().features.ro_compat;
         if features.contains(RoCompat::SHARED_BLOCKS) {

@@ -279,7 +279,7 @@ pub fn carry_out(
         let undo = how.undo.as_deref();
         let is_record = matches!(outcome.record, Record::Alone | Record::Unclean);
         let done = match is_record && undo.is_none() {
-            true => outcome.write_record(&**device),
+            true => outcome.write_record(&**device, &pause),
             false => apply::in_place(&**device, &outcome.overlay, writes, undo, &pause).map(drop),
         };
         return done.map_err(|error| args.failure(&error));

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::finding::{Finding, Place};
 use crate::fixed_places::{MetadataOwner, for_each_metadata};
 use crate::problem::GroupProblem;
-use crate::report::Findings;
+use crate::report::{Cause, Findings};
 use crate::volume::Volume;
 
 /// Most backups of one descriptor that are looked at.
@@ -283,24 +283,7 @@ fn relocate(
     let len = len_of(geometry, owner);
     let mut now = volume.group(group);
     let found = place_of(&mut now, owner).map_or(0, |place| place.0);
-    let usual = usual(geometry, &volume.groups(), owner)
-        .filter(|&at| can_be(geometry, group, at, len) && !taken.overlaps(at.0, len));
-    let is_table = matches!(owner, MetadataOwner::InodeTable(_));
-    let usual = match usual {
-        Some(at) if is_table && !looks_like_table(volume, group, at)? => None,
-        usual => usual,
-    };
-    let usual = match usual {
-        None if is_table => {
-            let mut budget = taken.budget;
-            let fits = |at: Pblk| can_be(geometry, group, at, len) && !taken.overlaps(at.0, len);
-            let found = search(volume, group, &mut budget, fits)?;
-            taken.budget = budget;
-            found
-        }
-        usual => usual,
-    };
-    let (at, problem) = match (usual, owner) {
+    let (at, problem) = match (known_place(volume, taken, owner)?, owner) {
         (Some(at), MetadataOwner::InodeTable(_)) => (at, GroupProblem::InodeTablePlace),
         (None, MetadataOwner::InodeTable(_)) => (
             free(volume, taken, group, len)?,
@@ -320,18 +303,7 @@ fn relocate(
     let finding = Finding::new(problem, Place::group(group));
     let cause = findings.report(finding.found(found).right(at.0));
     if problem == GroupProblem::InodeTableLost {
-        // Where it lies in the way of something else, it is still worth more than zeroes.
-        let old = Pblk(found);
-        let is_whole = geometry.contains(old, len) && is_table_of(volume, group, old)?;
-        let mut bytes = vec![0; geometry.block_size.len()];
-        for skip in 0..len {
-            if is_whole {
-                let from = Pblk(old.0.saturating_add(skip));
-                volume.overlay().read_block(from, &mut bytes)?;
-            }
-            let to = Pblk(at.0.saturating_add(skip));
-            volume.overlay().replace(to, cause, &bytes)?;
-        }
+        move_table(volume, group, Pblk(found), at, cause)?;
     }
     taken.add(at.0, len);
     volume.update_group(group, cause, |desc| {
@@ -344,6 +316,45 @@ fn relocate(
     if owner == MetadataOwner::BlockBitmap(group) && marks_metadata(volume, group)? {
         // It was there before: what it says of other blocks is worth something.
         taken.lost.remove(&owner);
+    }
+    Ok(())
+}
+
+/// Where a structure usually is, if nothing else is there, or where an inode table was found.
+fn known_place(volume: &Volume, taken: &mut Taken, owner: MetadataOwner) -> Result<Option<Pblk>> {
+    let geometry = volume.geometry();
+    let group = owner.group();
+    let len = len_of(geometry, owner);
+    let fits = |at: Pblk| can_be(geometry, group, at, len) && !taken.overlaps(at.0, len);
+    let usual = usual(geometry, &volume.groups(), owner).filter(|&at| fits(at));
+    if !matches!(owner, MetadataOwner::InodeTable(_)) {
+        return Ok(usual);
+    }
+    match usual {
+        Some(at) if looks_like_table(volume, group, at)? => Ok(usual),
+        _ => {
+            let mut budget = taken.budget;
+            let found = search(volume, group, &mut budget, fits)?;
+            taken.budget = budget;
+            Ok(found)
+        }
+    }
+}
+
+/// Makes an inode table at `to`: of zeroes, or of what lies at its old place. Where that is in the
+/// way of something else, it is still worth more than zeroes.
+fn move_table(volume: &Volume, group: GroupNr, old: Pblk, to: Pblk, cause: Cause) -> Result<()> {
+    let geometry = volume.geometry();
+    let len = u64::from(geometry.itable_blocks());
+    let is_whole = geometry.contains(old, len) && is_table_of(volume, group, old)?;
+    let mut bytes = vec![0; geometry.block_size.len()];
+    for skip in 0..len {
+        if is_whole {
+            let from = Pblk(old.0.saturating_add(skip));
+            volume.overlay().read_block(from, &mut bytes)?;
+        }
+        let to = Pblk(to.0.saturating_add(skip));
+        volume.overlay().replace(to, cause, &bytes)?;
     }
     Ok(())
 }

@@ -314,9 +314,9 @@ impl Worker<'_, '_> {
 /// What an entry can be, or what is wrong with it.
 type Checked<T> = Result<T, DirectoryProblem>;
 
-/// Makes a record of the `rest` bytes at `offset` that were the end of the record before it: `..` if
-/// it stands there, as long as it says if that leads to another record or to the end of the room.
-/// A `..` right behind them comes forward.
+/// Makes a record of the `rest` bytes at `offset` that were the end of the record before it: `..`
+/// if it stands there, as long as it says if that leads to another record or to the end of the
+/// room. A `..` right behind them comes forward.
 fn split(bytes: &mut [u8], offset: usize, rest: usize, room: usize) {
     let is_dotdot = |bytes: &[u8], at: usize| {
         let found = header(bytes, at).filter(|h| h.name_len == 2 && h.ino != 0);
