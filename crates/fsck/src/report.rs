@@ -13,7 +13,7 @@ use crate::problem::{
 };
 
 /// The number of a finding: the cause of a change. Numbers are given in any order while a pass
-/// runs; see [`Findings::finish_pass`].
+/// runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cause(pub u32);
 

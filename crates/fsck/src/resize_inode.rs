@@ -10,7 +10,7 @@
 use uext4_ondisk::features::Compat;
 use uext4_ondisk::indirect::{Reach, number_at, numbers, put_numbers};
 use uext4_ondisk::inode::{FileType, I_BLOCK_LEN, InodeFlags, NDIR_BLOCKS, RawInode, S_IFREG};
-use uext4_ondisk::num::{hi32, index, lo16, lo32};
+use uext4_ondisk::num::{hi32, index, len64, lo16, lo32};
 use uext4_ondisk::{Geometry, Ino, Pblk};
 
 use crate::error::{Error, Result};
@@ -63,7 +63,10 @@ pub fn run(volume: &Volume, findings: &Findings<'_>) -> Result<()> {
         put_numbers(&mut slots, DOUBLE, [lo32(double.0)]);
         let sectors =
             u64::from(inode.i_blocks_high.get()) << 32 | u64::from(inode.i_blocks_lo.get());
-        inode.i_block == slots && sectors == self::sectors(geometry)
+        let size = u64::from(inode.i_size_high.get()) << 32 | u64::from(inode.i_size_lo.get());
+        inode.i_block == slots
+            && sectors == self::sectors(geometry)
+            && size >> geometry.block_size.log2() >= blocks_reached(geometry)
     };
     if is_file && inode.is_some_and(is_right) && maps_reserved(volume, double)? {
         return Ok(());
@@ -175,6 +178,18 @@ fn maps_reserved(volume: &Volume, double: Pblk) -> Result<bool> {
     Ok(true)
 }
 
+/// Logical blocks up to the last one that the inode maps: none without backups.
+fn blocks_reached(geometry: &Geometry) -> u64 {
+    let per_block = u64::from(geometry.block_size.bytes() / 4);
+    let slot = reserved(geometry).map(|(slot, _)| len64(slot)).max();
+    let copies = (geometry.backup_groups().count() as u64).min(per_block);
+    let before = Reach::new(geometry.block_size).first(2);
+    match slot {
+        Some(slot) if copies > 0 => before + slot * per_block + copies,
+        _ => 0,
+    }
+}
+
 /// Fills the double indirect block.
 fn double_block(geometry: &Geometry, bytes: &mut [u8]) {
     bytes.fill(0);
@@ -257,6 +272,7 @@ mod tests {
             "sif <7> mode 0",
             "sif <7> block[DIND] 0",
             "sif <7> blocks 2",
+            "sif <7> size 12",
         ] {
             let image = image();
             image.debugfs(&[request]);
