@@ -6,7 +6,7 @@ use uext4_ondisk::inode::{FileType, RawInode};
 use uext4_ondisk::orphan::{ORPHAN_TAIL_LEN, OrphanBlock, update_tail};
 use uext4_ondisk::{Ino, Pblk};
 
-use super::{Released, Replay, read, release};
+use super::{Released, Replay, clusters_of, read, release};
 use crate::error::Result;
 use crate::finding::{Finding, Place};
 use crate::journal::Map;
@@ -120,7 +120,8 @@ fn one_block(
                             Replay::Done => JournalProblem::Orphan,
                             Replay::NotNeeded => JournalProblem::OrphanFileEntry,
                         };
-                        let cause = findings.report(Finding::new(problem, place));
+                        let finding = Finding::new(problem, place);
+                        let cause = findings.report(finding.found(clusters_of(volume, &inode)));
                         release(volume, orphan, &inode, options, cause, &mut released.budget)?;
                         cause
                     }
