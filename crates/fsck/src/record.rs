@@ -46,8 +46,7 @@ pub fn record(overlay: &Overlay, when: When, now: u32) -> Result<Record> {
     let Ok(mut superblock) = SuperBlock::parse(&read(overlay)?) else {
         return Ok(Record::None);
     };
-    let was_left_clean = is_left_clean(&superblock);
-    let record = match (overlay.changed() > 0, was_left_clean) {
+    let record = match (overlay.changed() > 0, superblock.was_left_clean()) {
         (true, _) => Record::WithRepairs,
         (false, false) => Record::Unclean,
         (false, true) if when == When::Always => Record::Alone,
@@ -78,10 +77,6 @@ fn read(overlay: &Overlay) -> Result<[u8; size_of::<SuperBlock>()]> {
     let mut bytes = [0; size_of::<SuperBlock>()];
     overlay.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
     Ok(bytes)
-}
-
-fn is_left_clean(superblock: &SuperBlock) -> bool {
-    superblock.s_state.get() & (STATE_VALID | STATE_ERROR) == STATE_VALID
 }
 
 fn note(superblock: &mut SuperBlock, now: u32) {

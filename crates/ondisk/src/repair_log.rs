@@ -27,7 +27,7 @@ use crate::superblock::SuperBlock;
 pub const LOG_MAGIC: [u8; 8] = *b"uext4log";
 /// First bytes of the pointer.
 pub const POINTER_MAGIC: [u8; 4] = *b"uxRL";
-/// Length of the header; a block of zeroes follows it up to the block's end.
+/// Length of the header; the list of runs follows it, then zeroes up to the block's end.
 pub const HEADER_LEN: usize = size_of::<RepairLogHeader>();
 /// Length of an entry of the list of runs.
 pub const RUN_LEN: usize = 16;

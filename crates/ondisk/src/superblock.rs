@@ -202,6 +202,12 @@ impl SuperBlock {
         Ok(sb)
     }
 
+    /// Whether it was unmounted cleanly, with no error noted since. A journal may have to be
+    /// replayed nevertheless.
+    pub fn was_left_clean(&self) -> bool {
+        self.s_state.get() & (STATE_VALID | STATE_ERROR) == STATE_VALID
+    }
+
     /// The three feature words.
     pub fn features(&self) -> Features {
         Features {

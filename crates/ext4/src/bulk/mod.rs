@@ -41,7 +41,7 @@ use uext4_ondisk::extent::empty_extent_root;
 use uext4_ondisk::hash::{HashVersion, hash_name};
 use uext4_ondisk::inode::{FileType, I_BLOCK_LEN, InodeFlags, RawInode};
 use uext4_ondisk::pack::directory::DirShape;
-use uext4_ondisk::superblock::{STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, SuperBlock};
+use uext4_ondisk::superblock::{SUPERBLOCK_OFFSET, SuperBlock};
 use uext4_ondisk::{Damage, Geometry, Ino, Lblk, Pblk};
 use zerocopy::IntoBytes;
 
@@ -365,8 +365,8 @@ fn read_superblock(device: &dyn BlockDevice) -> Result<SuperBlock> {
             what: unwritable.join(", "),
         });
     }
-    let state = superblock.s_state.get();
-    if state & STATE_VALID == 0 || state & STATE_ERROR != 0 {
+    if !superblock.was_left_clean() {
+        let state = superblock.s_state.get();
         return Err(Error::Invalid(Invalid::NotClean(state)));
     }
     Ok(superblock)
