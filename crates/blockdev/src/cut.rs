@@ -3,16 +3,19 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::{BlockDevice, Error};
 
 /// A device of the length that its contents claim. What lies past the end of the device below is an
-/// [`Error::BeyondEnd`]; nothing is written.
-#[derive(Clone, Debug)]
+/// [`Error::BeyondEnd`], or zeroes for as long as [`CutDevice::read_zeroes`] says so; nothing is
+/// written.
+#[derive(Debug)]
 pub struct CutDevice {
     device: Arc<dyn BlockDevice>,
     len: u64,
     block_len: u32,
+    reads_zeroes: AtomicBool,
 }
 
 impl CutDevice {
@@ -23,7 +26,14 @@ impl CutDevice {
             device,
             len,
             block_len: block_len.max(1),
+            reads_zeroes: AtomicBool::new(false),
         }
+    }
+
+    /// Whether what is missing reads as zeroes from now on. An examination mends it then like
+    /// anything else that is empty; files must never be read so.
+    pub fn read_zeroes(&self, whether: bool) {
+        self.reads_zeroes.store(whether, Ordering::Relaxed);
     }
 }
 
@@ -48,7 +58,8 @@ impl BlockDevice for CutDevice {
         let len = buf.len() as u64;
         Error::check_range(offset, len, self.len)?;
         let device_len = self.device.len();
-        if Error::check_range(offset, len, device_len).is_err() {
+        let present = device_len.saturating_sub(offset).min(len);
+        if present < len && !self.reads_zeroes.load(Ordering::Relaxed) {
             let missing = offset.max(device_len);
             return Err(Error::BeyondEnd {
                 block: missing / u64::from(self.block_len),
@@ -56,7 +67,12 @@ impl BlockDevice for CutDevice {
                 device_len,
             });
         }
-        self.device.read_at(offset, buf)
+        let (here, beyond) = buf.split_at_mut(present as usize);
+        beyond.fill(0);
+        match here.is_empty() {
+            true => Ok(()),
+            false => self.device.read_at(offset, here),
+        }
     }
 
     fn write_at(&self, _: u64, _: &[u8]) -> Result<(), Error> {
@@ -105,6 +121,13 @@ mod tests {
             };
             assert_eq!((b, offset), (block, missing));
         }
+        device.read_zeroes(true);
+        device.read_at(95, &mut buf).unwrap();
+        assert_eq!(buf, [95, 96, 97, 98, 99, 0, 0, 0, 0, 0]);
+        device.read_at(1000, &mut buf).unwrap();
+        assert_eq!(buf, [0; 10]);
+        device.read_zeroes(false);
+        assert!(device.read_at(95, &mut buf).is_err());
         let past = device.read_at(4090, &mut buf).unwrap_err();
         assert!(matches!(past, Error::OutOfRange { .. }), "{past}");
         assert_eq!(device.next_data(200).unwrap(), Some(200..4096));

@@ -12,7 +12,7 @@
 //! | [`FileDevice`] | an image file or a block device | `SEEK_DATA`, punched by discard |
 //! | [`MemoryDevice`] | a sparse map in memory | chunks never written |
 //! | [`SubDevice`] | a window of another device: a partition, an offset | those of that device |
-//! | [`CutDevice`] | another device that ends too early: the rest is an error | those of that device |
+//! | [`CutDevice`] | another that ends too early: the rest is an error or zeroes | those of that device |
 //!
 //! [`partition`] finds the windows where a disk has a partition table.
 //!
