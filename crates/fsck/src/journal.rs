@@ -200,7 +200,8 @@ fn find(volume: &Volume) -> Result<Option<Found>> {
     let superblock = volume.superblock();
     let named = Ino(superblock.s_journal_inum.get());
     let mut candidates = Vec::new();
-    for ino in [named, Ino::JOURNAL] {
+    let usual = (named != Ino::JOURNAL).then_some(Ino::JOURNAL);
+    for ino in [Some(named), usual].into_iter().flatten() {
         let bytes = volume.read_inode(ino)?;
         let inode = bytes.and_then(|bytes| RawInode::parse(&bytes, ino).ok());
         candidates.extend(inode.map(|inode| (ino, Source::Inode, inode)));
@@ -208,21 +209,20 @@ fn find(volume: &Volume) -> Result<Option<Found>> {
     if superblock.s_jnl_backup_type == JNL_BACKUP_BLOCKS {
         candidates.push((Ino::JOURNAL, Source::Backup, from_backup(&superblock)));
     }
-    let maps = candidates.into_iter().filter_map(|(ino, source, inode)| {
-        let map = plausible(volume, &inode)?;
-        Some(Found {
+    let mut maps = Vec::new();
+    for (ino, source, inode) in candidates {
+        maps.extend(plausible(volume, &inode)?.map(|map| Found {
             ino,
             source,
             inode,
             map,
-        })
-    });
-    let mut maps: Vec<Found> = maps.collect();
+        }));
+    }
     // A wrong number in an inode leads to a block that is no journal's. Only if no candidate leads
     // to one is the journal's first block itself damaged.
     // And a number in its middle that leads to metadata is wrong for sure: another one may be
     // whole.
-    maps.sort_by_key(|found| is_metadata(volume, &found.map));
+    maps.sort_by_cached_key(|found| is_metadata(volume, &found.map));
     for at in 0..maps.len() {
         if has_magic(volume, &maps[at].map)? {
             return Ok(Some(maps.swap_remove(at)));
@@ -256,19 +256,22 @@ fn is_metadata(volume: &Volume, map: &Map) -> bool {
 
 /// The map of an inode that can be the journal's: a regular file without holes that is long
 /// enough.
-fn plausible(volume: &Volume, inode: &RawInode) -> Option<Map> {
+fn plausible(volume: &Volume, inode: &RawInode) -> Result<Option<Map>> {
     let flags = InodeFlags::from_bits_retain(inode.i_flags.get());
     let never = InodeFlags::ENCRYPT | InodeFlags::INLINE_DATA | InodeFlags::EA_INODE;
     let is_file = FileType::from_mode(inode.i_mode.get()) == Some(FileType::Regular);
     if !is_file || inode.i_links_count.get() == 0 || flags.intersects(never) {
-        return None;
+        return Ok(None);
     }
     let size = u64::from(inode.i_size_high.get()) << 32 | u64::from(inode.i_size_lo.get());
     let blocks = size >> volume.geometry().block_size.log2();
-    let map = Map::of(volume, inode)?;
     // The file may have blocks past its end.
-    let long_enough = map.len >= MIN_JOURNAL_BLOCKS && u64::from(map.len) >= blocks;
-    (long_enough && blocks >= u64::from(MIN_JOURNAL_BLOCKS)).then_some(map)
+    let long_enough = |map: &Map| {
+        map.len >= MIN_JOURNAL_BLOCKS
+            && u64::from(map.len) >= blocks
+            && blocks >= u64::from(MIN_JOURNAL_BLOCKS)
+    };
+    Ok(Map::of(volume, inode)?.filter(long_enough))
 }
 
 /// The inode that `s_jnl_blocks` describes: `i_block`, then the high and the low half of the size.

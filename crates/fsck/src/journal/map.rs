@@ -3,13 +3,13 @@
 //! Stricter than the passes: a map with any damage is no map, for its file is then made anew or
 //! restored from a copy.
 
-use uext4_blockdev::BlockDevice;
 use uext4_jbd2::LogRun;
 use uext4_ondisk::extent::{EXT4_MAX_EXTENT_DEPTH, Extent, ExtentNode};
 use uext4_ondisk::indirect::{LEVELS, number_at, numbers};
 use uext4_ondisk::inode::{I_BLOCK_LEN, InodeFlags, NDIR_BLOCKS, RawInode};
 use uext4_ondisk::{Lblk, Pblk};
 
+use crate::error::{Error, Result};
 use crate::volume::Volume;
 
 /// Most blocks of a map that are read: the longest journal, 10,240,000 blocks, has 40,156 at most.
@@ -28,15 +28,23 @@ pub struct Map {
 
 impl Map {
     /// The blocks of an inode. `None` if anything is wrong with its map, or if it has holes.
-    pub fn of(volume: &Volume, inode: &RawInode) -> Option<Self> {
+    ///
+    /// # Errors
+    /// Of the device and of the overlay: what cannot be read is no damage.
+    pub fn of(volume: &Volume, inode: &RawInode) -> Result<Option<Self>> {
         let flags = InodeFlags::from_bits_retain(inode.i_flags.get());
-        let reader = Reader {
+        let mut reader = Reader {
             volume,
             budget: NODES_MAX,
             has_ended: false,
             map: Self::default(),
+            error: None,
         };
-        reader.read(&inode.i_block, flags.contains(InodeFlags::EXTENTS))
+        let is_whole = reader.read(&inode.i_block, flags.contains(InodeFlags::EXTENTS));
+        match reader.error {
+            Some(error) => Err(error),
+            None => Ok(is_whole.map(|()| reader.map)),
+        }
     }
 
     /// The blocks of extents without holes between them.
@@ -65,10 +73,12 @@ struct Reader<'a> {
     /// A number was zero: what follows must be zero, too.
     has_ended: bool,
     map: Map,
+    /// Why a block could not be read: the walk ended there.
+    error: Option<Error>,
 }
 
 impl Reader<'_> {
-    fn read(mut self, i_block: &[u8; I_BLOCK_LEN], extents: bool) -> Option<Map> {
+    fn read(&mut self, i_block: &[u8; I_BLOCK_LEN], extents: bool) -> Option<()> {
         if extents {
             self.node(i_block, None, None)?;
         } else {
@@ -89,7 +99,7 @@ impl Reader<'_> {
         let disjoint = sorted
             .windows(2)
             .all(|pair| pair[0].0.saturating_add(pair[0].1.into()) <= pair[1].0);
-        disjoint.then_some(self.map)
+        disjoint.then_some(())
     }
 
     /// Appends blocks at a logical block, which must be the next one.
@@ -112,11 +122,17 @@ impl Reader<'_> {
         let volume = self.volume;
         self.budget = self.budget.checked_sub(1)?;
         self.map.nodes = self.map.nodes.checked_add(1)?;
+        if !volume.geometry().contains(block, 1) {
+            return None;
+        }
         let mut bytes = vec![0; volume.geometry().block_size.len()];
-        let offset = volume.geometry().block_size.byte_offset(block)?;
-        let inside = volume.geometry().contains(block, 1);
-        (inside && BlockDevice::read_at(volume.overlay(), offset, &mut bytes).is_ok())
-            .then_some(bytes)
+        match volume.overlay().read_block(block, &mut bytes) {
+            Ok(()) => Some(bytes),
+            Err(error) => {
+                self.error = Some(error);
+                None
+            }
+        }
     }
 
     fn node(&mut self, bytes: &[u8], at: Option<Pblk>, depth: Option<u16>) -> Option<()> {
