@@ -140,6 +140,18 @@ impl Finding {
         self.right = Some(number.into());
         self
     }
+
+    /// What its remedy does, with the numbers of this finding.
+    pub fn remedy(&self) -> String {
+        self.expanded(self.problem.info().remedy)
+    }
+
+    /// A text of the tables with the numbers in it; "?" stands for those there are none of.
+    fn expanded(&self, text: &str) -> String {
+        let shown = |number: Option<u64>| number.map_or("?".to_owned(), |n| n.to_string());
+        text.replace("{found}", &shown(self.found))
+            .replace("{right}", &shown(self.right))
+    }
 }
 
 impl fmt::Display for Finding {
@@ -149,23 +161,6 @@ impl fmt::Display for Finding {
         } else {
             write!(f, "{}: ", self.place)?;
         }
-        let mut rest = self.problem.info().text;
-        while let Some((before, after)) = rest.split_once('{') {
-            f.write_str(before)?;
-            let Some((key, after)) = after.split_once('}') else {
-                break;
-            };
-            let number = if key == "found" {
-                self.found
-            } else {
-                self.right
-            };
-            match number {
-                Some(number) => write!(f, "{number}")?,
-                None => f.write_str("?")?,
-            }
-            rest = after;
-        }
-        f.write_str(rest)
+        f.write_str(&self.expanded(self.problem.info().text))
     }
 }

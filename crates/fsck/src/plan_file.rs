@@ -45,9 +45,9 @@ struct Head {
     log: Option<Vec<LogRun>>,
 }
 
-/// The line of a finding. [`FindingLine::new`] makes it for other outputs, too.
+/// The line of a finding.
 #[derive(Debug, Serialize)]
-pub struct FindingLine<'a> {
+struct FindingLine {
     /// Its number, which writes name as their cause.
     finding: u32,
     problem: &'static str,
@@ -71,10 +71,10 @@ pub struct FindingLine<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     right: Option<u64>,
     text: String,
-    remedy: &'a str,
+    remedy: String,
 }
 
-impl FindingLine<'static> {
+impl FindingLine {
     /// The line of a finding with this number. A name that is no UTF-8 is escaped.
     pub fn new(number: u32, finding: &Finding) -> Self {
         let info = finding.problem.info();
@@ -98,7 +98,7 @@ impl FindingLine<'static> {
             found: finding.found,
             right: finding.right,
             text: finding.to_string(),
-            remedy: info.remedy,
+            remedy: finding.remedy(),
         }
     }
 }
@@ -144,7 +144,7 @@ pub struct Planned<'a> {
 /// Writes the plan as lines of JSON.
 ///
 /// # Errors
-/// Of the device and of the overlay; [`Error::Spill`] for those of `out`.
+/// Of the device and of the overlay; [`Error::Output`] for those of `out`.
 pub fn write(
     out: &mut dyn Write,
     overlay: &Overlay,

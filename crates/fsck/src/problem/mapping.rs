@@ -50,7 +50,7 @@ super::problems! {
     NodeTwice = "map-node-twice", Damage, Data, ["PR_1B_DUP_BLOCK"],
         "block {found} stands twice in the inode's map as a part of the map",
         "leave it out where it stands the second time";
-    NodeTooOften = "map-node-too-often", Damage, Data, ["PR_1B_DUP_BLOCK"],
+    NodeTooOften = "map-node-too-often", Damage, Data, ["PR_1B_DUP_BLOCK", "PR_1_BLOCK_ITERATE"],
         "the maps of too many inodes share their blocks",
         "make the map of this inode empty";
     NodeEmpty = "extent-node-empty", Damage, Nothing, ["PR_1_EXTENT_HEADER_INVALID"],
@@ -96,6 +96,4 @@ super::problems! {
         ["PR_1_INODE_BLOCK_LATCH", "PR_1_ILLEGAL_BLOCK_NUM"],
         "{found} of {right} numbers in an indirect block cannot be: it holds something else",
         "make what it maps a hole";
-    TooMany = "map-repeats", Damage, Data, ["PR_1_BLOCK_ITERATE"],
-        "the map leads over and over again to blocks that other maps hold", "leave them out";
 }

@@ -27,7 +27,7 @@ pub fn document() -> String {
             "| `{}` | {wrong} | {} | {} | {} | {} |",
             info.name,
             info.severity.name(),
-            info.remedy,
+            info.remedy.replace(['{', '}'], "*"),
             info.loss.name(),
             codes.join(" ")
         );
