@@ -28,7 +28,7 @@ mod unfinished;
 
 use uext4_blockdev::BlockDevice;
 use uext4_ondisk::num::{index, len64};
-use uext4_ondisk::repair_log::{RepairPointer, log_blocks, runs_max};
+use uext4_ondisk::repair_log::{BLOCKS_MAX, RepairPointer, log_blocks, runs_max};
 use uext4_ondisk::superblock::{SUPERBLOCK_OFFSET, SuperBlock};
 use uext4_ondisk::{BlockSize, Pblk};
 
@@ -76,7 +76,10 @@ impl Writes {
                 not: &numbers,
                 end: blocks.min(plan.base().len() >> block_size.log2()),
             };
-            log = find_room(used, &wanted);
+            log = match len64(numbers.len()) <= BLOCKS_MAX {
+                true => find_room(used, &wanted),
+                false => None,
+            };
         }
         Ok(Self {
             block_size,
@@ -107,7 +110,8 @@ impl Writes {
             Some(runs) => Some(Places::new(runs, blocks)?),
         };
         let len = log_blocks(block_size.bytes(), len64(numbers.len()));
-        let fits = |log: &Places| log.blocks() == len && !log.contain_any(&numbers);
+        let few = len64(numbers.len()) <= BLOCKS_MAX;
+        let fits = |log: &Places| few && log.blocks() == len && !log.contain_any(&numbers);
         log.as_ref().is_none_or(fits).then_some(Self {
             block_size,
             numbers,
@@ -174,9 +178,9 @@ impl Writes {
         }
         // The log is whole before anything refers to it.
         device.flush()?;
-        let Some(mut superblock) = primary::read(device)? else {
-            return Ok(());
-        };
+        let mut superblock = primary::read(device)?.ok_or_else(|| Error::Refused {
+            what: "the device ends before its superblock".to_owned(),
+        })?;
         let pointer = log.pointer(&superblock)?;
         primary::change(&mut superblock, |bytes| pointer.store(bytes));
         primary::write_second_sector(device, &superblock)?;

@@ -72,7 +72,7 @@ pub fn keep(
         // A part of it is of no use; that it stays where removing fails is no new harm.
         let _ = std::fs::remove_file(path);
         return Err(match error {
-            Error::Spill(error) => failed(path, "cannot be written", &error),
+            Error::Output(error) => failed(path, "cannot be written", &error),
             other => other,
         });
     }
@@ -96,26 +96,26 @@ fn write(
         block_len: block_size.bytes(),
         blocks: len64(blocks.len()),
     };
-    let mut line = serde_json::to_vec(&head).map_err(|error| Error::Spill(error.into()))?;
+    let mut line = serde_json::to_vec(&head).map_err(|error| Error::Output(error.into()))?;
     line.push(b'\n');
-    out.write_all(&line).map_err(Error::Spill)?;
+    out.write_all(&line).map_err(Error::Output)?;
     let mut content = vec![0; block_size.len()];
     let mut new = vec![0; block_size.len()];
     for &block in blocks {
         let offset = block << block_size.log2();
         device.read_at(offset, &mut content)?;
         becomes(block, &mut new)?;
-        out.write_all(&block.to_le_bytes()).map_err(Error::Spill)?;
+        out.write_all(&block.to_le_bytes()).map_err(Error::Output)?;
         for sum in sums(offset, &new) {
-            out.write_all(&sum.to_le_bytes()).map_err(Error::Spill)?;
+            out.write_all(&sum.to_le_bytes()).map_err(Error::Output)?;
         }
-        out.write_all(&content).map_err(Error::Spill)?;
+        out.write_all(&content).map_err(Error::Output)?;
     }
     let digest = out.digest.clone().finalize();
-    out.inner.write_all(&digest).map_err(Error::Spill)?;
-    out.inner.flush().map_err(Error::Spill)?;
+    out.inner.write_all(&digest).map_err(Error::Output)?;
+    out.inner.flush().map_err(Error::Output)?;
     drop(out);
-    file.sync_all().map_err(Error::Spill)
+    file.sync_all().map_err(Error::Output)
 }
 
 /// The checksums of the sectors from byte `offset` of the device on, without what a repair and an
@@ -167,21 +167,21 @@ pub fn undo(device: &dyn BlockDevice, path: &Path, pause: &Pause<'_>) -> Result<
         if has_superblock {
             primary::mark_errors(device)?;
         }
-        put_back(device, path, false)?;
-        put_back(device, path, true)
-    })
-}
-
-/// Puts back the superblock, or all other blocks, and returns when they are durable.
-fn put_back(device: &dyn BlockDevice, path: &Path, superblock: bool) -> Result<u64> {
-    let blocks = read(device, path, &mut |block| {
-        if block.is_superblock() == superblock {
-            device.write_at(block.offset, block.content)?;
+        let mut superblock = None;
+        let blocks = read(device, path, &mut |block| {
+            match block.is_superblock() {
+                true => superblock = Some((block.offset, block.content.to_vec())),
+                false => device.write_at(block.offset, block.content)?,
+            }
+            Ok(())
+        })?;
+        device.flush()?;
+        if let Some((offset, content)) = superblock {
+            device.write_at(offset, &content)?;
+            device.flush()?;
         }
-        Ok(())
-    })?;
-    device.flush()?;
-    Ok(blocks)
+        Ok(blocks)
+    })
 }
 
 /// A block of an undo file.

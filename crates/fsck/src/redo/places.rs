@@ -45,7 +45,7 @@ pub struct Places {
 }
 
 impl Places {
-    /// In these runs; `None` if there are none, or one is empty or not on the device.
+    /// In these runs; `None` if there are none, one is empty or not on the device, or two overlap.
     pub fn new(runs: Vec<LogRun>, device_blocks: u64) -> Option<Self> {
         let mut blocks = 0_u64;
         let mut firsts = Vec::with_capacity(runs.len());
@@ -57,7 +57,10 @@ impl Places {
             firsts.push(blocks);
             blocks = blocks.checked_add(run.blocks)?;
         }
-        (blocks > 0).then_some(Self {
+        let mut sorted: Vec<&LogRun> = runs.iter().collect();
+        sorted.sort_unstable_by_key(|run| run.start);
+        let is_before = |a: &&LogRun, b: &&LogRun| a.start + a.blocks <= b.start;
+        (blocks > 0 && sorted.is_sorted_by(is_before)).then_some(Self {
             runs,
             firsts,
             blocks,

@@ -221,7 +221,15 @@ impl UnfinishedRepair {
             Ok(device.write_at(number << self.block_size.log2(), content)?)
         })?;
         device.flush()?;
-        match superblock {
+        // Every log of ours holds the superblock. One that does not must lose its pointer too.
+        let planned = match superblock {
+            Some(planned) => Some(planned),
+            None => primary::read(device)?.map(|mut bytes| {
+                primary::change(&mut bytes, RepairPointer::clear);
+                bytes
+            }),
+        };
+        match planned {
             Some(planned) => primary::write_second_sector(device, &planned),
             None => Ok(()),
         }
