@@ -55,8 +55,8 @@ impl DirectoryList {
 
     /// Replaces the blocks of a directory, once the list is sorted.
     pub fn set_runs(&mut self, ino: Ino, runs: &[Run]) {
-        let found = self.directories.binary_search_by_key(&ino, |d| d.ino);
-        if let Some(directory) = found.ok().and_then(|at| self.directories.get_mut(at)) {
+        let position = self.position(ino);
+        if let Some(directory) = position.and_then(|at| self.directories.get_mut(at)) {
             let from = self.runs.len() as u32;
             self.runs.extend_from_slice(runs);
             directory.runs = from..self.runs.len() as u32;
@@ -91,11 +91,7 @@ impl DirectoryList {
 
     /// The directory of this inode, once the list is sorted.
     pub fn find(&self, ino: Ino) -> Option<&Directory> {
-        let at = self
-            .directories
-            .binary_search_by_key(&ino, |d| d.ino)
-            .ok()?;
-        self.directories.get(at)
+        self.directories.get(self.position(ino)?)
     }
 
     /// The place of this inode in [`DirectoryList::directories`], once the list is sorted.

@@ -163,15 +163,20 @@ impl Group {
             false => small(byte),
         };
         Known {
-            kind: match byte & KIND {
-                0 => Kind::Unused,
-                RESERVED => Kind::Reserved,
-                code => file_type(code).map_or(Kind::Unused, Kind::File),
-            },
+            kind: kind(byte),
             is_ea_inode: links.is_ea_inode,
             stored: links.stored,
             counted: links.counted,
         }
+    }
+}
+
+/// What a byte says of the kind.
+fn kind(byte: u8) -> Kind {
+    match byte & KIND {
+        0 => Kind::Unused,
+        RESERVED => Kind::Reserved,
+        code => file_type(code).map_or(Kind::Unused, Kind::File),
     }
 }
 
@@ -253,6 +258,17 @@ impl InodeMap {
             let numbers = (0..self.per_group).zip((first..).map(Ino));
             let numbers = numbers.filter(|&(at, _)| inodes.byte(at) != 0);
             numbers.map(|(at, ino)| (ino, inodes.known(at)))
+        })
+    }
+
+    /// The kinds of the inodes of a group about which anything is known, in order. Takes no lock.
+    pub fn kinds_in_group(&self, group: GroupNr) -> impl Iterator<Item = (Ino, Kind)> + '_ {
+        let inodes = self.groups.get(index(group.0)).and_then(OnceLock::get);
+        let first = group.0.saturating_mul(self.per_group).saturating_add(1);
+        inodes.into_iter().flat_map(move |inodes| {
+            let bytes = inodes.bytes.iter().map(|byte| byte.load(Ordering::Relaxed));
+            let numbered = (first..).map(Ino).zip(bytes);
+            numbered.filter_map(|(ino, byte)| (byte != 0).then_some((ino, kind(byte))))
         })
     }
 

@@ -5,6 +5,7 @@
 //! the counts are compared: what was connected has a link more.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use uext4_ondisk::features::RoCompat;
@@ -36,8 +37,13 @@ pub fn run(state: &State<'_>) -> Result<()> {
     })?;
     let mut lost = unattached(state)?;
     lost.append(&mut state.tree.take_lost());
-    connect(state, &lost)?;
-    for_each_file(state, |ino, known| count(state, ino, known))
+    connect(state, lost)?;
+    let has_many = AtomicBool::new(false);
+    for_each_file(state, |ino, known| count(state, ino, known, &has_many))?;
+    match has_many.into_inner() {
+        true => dir_nlink(state),
+        false => Ok(()),
+    }
 }
 
 /// Calls `work` for each inode in use that has names or should have some; groups in parallel.
@@ -119,7 +125,7 @@ fn clear(state: &State<'_>, ino: Ino, cause: Cause) -> Result<()> {
 }
 
 /// Gives lost files and directories names in `lost+found`.
-fn connect(state: &State<'_>, lost: &BTreeMap<Ino, Cause>) -> Result<()> {
+fn connect(state: &State<'_>, mut lost: BTreeMap<Ino, Cause>) -> Result<()> {
     let Some((_, &cause)) = lost.first_key_value() else {
         return Ok(());
     };
@@ -128,7 +134,6 @@ fn connect(state: &State<'_>, lost: &BTreeMap<Ino, Cause>) -> Result<()> {
         None => lost_found::get(state, cause),
     };
     let result = into.and_then(|into| {
-        let mut lost = lost.clone();
         lost.append(&mut state.tree.take_lost());
         lost_found::attach(state, into, &lost)
     });
@@ -139,8 +144,9 @@ fn connect(state: &State<'_>, lost: &BTreeMap<Ino, Cause>) -> Result<()> {
     }
 }
 
-/// Compares the count of an inode.
-fn count(state: &State<'_>, ino: Ino, known: Known) -> Result<()> {
+/// Compares the count of an inode. Notes in `has_many` if it is that of a directory with more links
+/// than a count holds.
+fn count(state: &State<'_>, ino: Ino, known: Known, has_many: &AtomicBool) -> Result<()> {
     if known.counted == 0 {
         return Ok(());
     }
@@ -150,10 +156,7 @@ fn count(state: &State<'_>, ino: Ino, known: Known) -> Result<()> {
         false => known.counted,
     };
     if is_directory && right == 1 && known.counted > 1 {
-        let features = state.geometry().features;
-        if !features.ro_compat.contains(RoCompat::DIR_NLINK) {
-            dir_nlink(state)?;
-        }
+        has_many.store(true, Ordering::Relaxed);
     }
     if known.stored == right {
         return Ok(());

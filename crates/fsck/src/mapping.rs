@@ -193,16 +193,14 @@ impl Visitor for FileMap {
 }
 
 /// Blocks that an inode owns at one stretch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub struct Owned {
     /// First block.
     pub start: Pblk,
     /// Number of blocks.
     pub len: u64,
-    /// Whether they hold a part of the map; `None` in [`Owned::lblk`] then.
+    /// Whether they hold a part of the map.
     pub is_node: bool,
-    /// The logical block of the first one.
-    pub lblk: Option<Lblk>,
 }
 
 /// Shows `each` all blocks that the map of an inode owns: what can be used of it, nodes before
@@ -228,7 +226,6 @@ impl<F: FnMut(Owned)> Visitor for Owners<F> {
             start,
             len: 1,
             is_node: true,
-            lblk: None,
         });
         true
     }
@@ -238,7 +235,6 @@ impl<F: FnMut(Owned)> Visitor for Owners<F> {
             start: extent.pblk,
             len: extent.len.into(),
             is_node: false,
-            lblk: Some(extent.lblk),
         });
     }
 

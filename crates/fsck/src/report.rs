@@ -206,12 +206,11 @@ impl<'a> Findings<'a> {
     pub fn finish_pass(&self) {
         let mut open = std::mem::take(&mut *self.open.lock());
         open.sort_unstable_by(|(_, a), (_, b)| a.cmp(b));
-        let mut kept = self.kept.lock();
-        open.truncate(self.max.saturating_sub(kept.len()));
+        open.truncate(self.max.saturating_sub(self.kept.lock().len()));
         for (_, finding) in &open {
             self.observer.finding(finding);
         }
-        kept.append(&mut open);
+        self.kept.lock().append(&mut open);
     }
 
     /// Shows how far a pass has come.

@@ -146,6 +146,12 @@ fn reserved(geometry: &Geometry) -> impl Iterator<Item = (usize, Pblk)> {
     })
 }
 
+/// How many numbers a reserved primary block holds.
+fn copies_of_each(geometry: &Geometry) -> u64 {
+    let per_block = u64::from(geometry.block_size.bytes() / 4);
+    (geometry.backup_groups().count() as u64).min(per_block)
+}
+
 /// The numbers in a reserved primary block: the same block of each backup.
 fn copies(geometry: &Geometry, block: Pblk) -> impl Iterator<Item = u32> + '_ {
     let per_group = u64::from(geometry.blocks_per_group.get());
@@ -182,7 +188,7 @@ fn maps_reserved(volume: &Volume, double: Pblk) -> Result<bool> {
 fn blocks_reached(geometry: &Geometry) -> u64 {
     let per_block = u64::from(geometry.block_size.bytes() / 4);
     let slot = reserved(geometry).map(|(slot, _)| len64(slot)).max();
-    let copies = (geometry.backup_groups().count() as u64).min(per_block);
+    let copies = copies_of_each(geometry);
     let before = Reach::new(geometry.block_size).first(2);
     match slot {
         Some(slot) if copies > 0 => before + slot * per_block + copies,
@@ -206,7 +212,7 @@ fn primary_block(geometry: &Geometry, block: Pblk, bytes: &mut [u8]) {
 
 /// Sectors of 512 bytes that the inode owns: the reserved blocks of all copies, and one.
 fn sectors(geometry: &Geometry) -> u64 {
-    let copies = (geometry.backup_groups().count() as u64).saturating_add(1);
+    let copies = copies_of_each(geometry).saturating_add(1);
     let tables = u64::from(geometry.reserved_gdt_blocks);
     let blocks = tables.saturating_mul(copies).saturating_add(1);
     blocks << (geometry.block_size.log2() - 9) << geometry.cluster_bits

@@ -130,11 +130,12 @@ impl<'a> State<'a> {
                 if end > self.used.clusters() {
                     break;
                 }
-                if !self.used.contains_any(free..end) {
+                let taken = self.used.first_present(free, end);
+                if taken == end {
                     self.used.add(free..end, |_| ());
                     return Ok(self.used.first_block(free));
                 }
-                at = free + 1;
+                at = taken;
             }
         }
         Err(Error::NoSpace { what })

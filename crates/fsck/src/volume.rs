@@ -1,12 +1,12 @@
 //! The file system as it will be: superblock, descriptors, blocks and inodes, read and changed
 //! through the overlay.
 //!
-//! Locking: one lock around superblock and descriptors each, held for a copy only. Two threads
-//! must not change the same inode or descriptor at a time; passes divide the work by group or by
-//! directory, so that they do not.
+//! Locking: one lock around superblock and descriptors each, held for a copy, or while a change of
+//! them goes into the overlay. Two threads must not change the same inode or descriptor at a time;
+//! passes divide the work by group or by directory, so that they do not.
 
 use parking_lot::RwLock;
-use uext4_ondisk::group_desc::GroupDesc;
+use uext4_ondisk::group_desc::{BG_INODE_UNINIT, DescChecksum, GroupDesc};
 use uext4_ondisk::inode::{CHECKSUM_HI_OFFSET, CHECKSUM_LO_OFFSET, RawInode, update_checksum};
 use uext4_ondisk::num::index;
 use uext4_ondisk::superblock::{SUPERBLOCK_OFFSET, SuperBlock};
@@ -66,6 +66,18 @@ impl Volume {
     pub fn group(&self, group: GroupNr) -> GroupDesc {
         let groups = self.groups.read();
         groups.get(index(group.0)).copied().unwrap_or_default()
+    }
+
+    /// How many inodes of a group, from its first on, were ever used by its descriptor. What lies
+    /// behind them in the table may be of an older file system.
+    pub fn inodes_ever_used(&self, group: GroupNr) -> u32 {
+        let per_group = self.geometry.inodes_per_group.get();
+        let desc = self.group(group);
+        match self.geometry.desc_checksum {
+            DescChecksum::None => per_group,
+            _ if desc.flags & BG_INODE_UNINIT != 0 => 0,
+            _ => per_group.saturating_sub(desc.itable_unused),
+        }
     }
 
     /// All descriptors as they will be.

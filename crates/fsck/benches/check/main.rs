@@ -31,10 +31,10 @@ struct Cost {
     memory: f64,
 }
 
-/// Takes the findings; there are none.
-struct Silent;
+/// Prints the findings; there should be none.
+struct Shown;
 
-impl Observer for Silent {
+impl Observer for Shown {
     fn finding(&self, finding: &Finding) {
         println!("{finding}");
     }
@@ -52,7 +52,7 @@ fn main() -> ExitCode {
 /// What the process that is measured does. Exits as `e2fsck -fn` would.
 fn examine_once(image: &Path) -> ExitCode {
     let device = FileDevice::open(image, Access::ReadOnly).unwrap();
-    let outcome = examine(&(Arc::new(device) as _), &Options::default(), &Silent).unwrap();
+    let outcome = examine(&(Arc::new(device) as _), &Options::default(), &Shown).unwrap();
     match outcome.is_clean {
         true => ExitCode::SUCCESS,
         false => ExitCode::from(4),

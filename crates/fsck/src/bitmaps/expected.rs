@@ -80,8 +80,8 @@ pub fn inodes(state: &State<'_>, group: GroupNr, bytes: &mut Vec<u8>) {
         set(bytes, bit);
     }
     let first = Ino(group.0.saturating_mul(geometry.inodes_per_group.get()));
-    for (ino, known) in state.inodes.in_group(group) {
-        if known.kind != Kind::Unused {
+    for (ino, kind) in state.inodes.kinds_in_group(group) {
+        if kind != Kind::Unused {
             set(bytes, ino.0.saturating_sub(first.0).saturating_sub(1));
         }
     }

@@ -48,12 +48,12 @@ pub fn count(state: &State<'_>, group: GroupNr) -> Counted {
     let reserved = expected::reserved_inodes(state, group);
     let first = group.0.saturating_mul(geometry.inodes_per_group.get());
     let (mut inodes, mut directories, mut last) = (reserved, 0, reserved);
-    for (ino, known) in state.inodes.in_group(group) {
+    for (ino, kind) in state.inodes.kinds_in_group(group) {
         let number = ino.0.saturating_sub(first);
-        if known.kind == Kind::Unused {
+        if kind == Kind::Unused {
             continue;
         }
-        directories += u32::from(known.kind == Kind::File(FileType::Directory));
+        directories += u32::from(kind == Kind::File(FileType::Directory));
         inodes += u32::from(number > reserved);
         last = last.max(number);
     }
@@ -81,7 +81,10 @@ pub fn uninitialised(state: &State<'_>, group: GroupNr, scratch: &mut Vec<u8>) -
     let in_use = |kind| kind != Kind::Unused;
     if uninit.inodes
         && (expected::reserved_inodes(state, group) > 0
-            || state.inodes.in_group(group).any(|(_, k)| in_use(k.kind)))
+            || state
+                .inodes
+                .kinds_in_group(group)
+                .any(|(_, kind)| in_use(kind)))
     {
         expected::inodes(state, group, scratch);
         initialise(state, group, true, scratch)?;
@@ -138,7 +141,6 @@ pub fn bitmap(
         true => desc.inode_bitmap_csum,
     };
     let computed = checksum(state, is_of_inodes, bytes);
-    let right = checksum(state, is_of_inodes, expected);
     if let Some(computed) = computed.filter(|&sum| sum != stored) {
         let problem = match is_of_inodes {
             false => GroupProblem::BlockBitmapChecksum,
@@ -146,6 +148,7 @@ pub fn bitmap(
         };
         let finding = Finding::new(problem, place.clone());
         let cause = state.report(finding.found(stored).right(computed));
+        let right = checksum(state, is_of_inodes, expected);
         state
             .volume
             .update_group(group, cause, |desc| set_checksum(desc, is_of_inodes, right))?;

@@ -14,7 +14,6 @@ use std::hash::Hasher;
 
 use rustc_hash::FxHasher;
 use uext4_ondisk::dir_block::DirFormat;
-use uext4_ondisk::features::Compat;
 use uext4_ondisk::hash::{CharSign, HASH_SIPHASH, HashVersion, hash_name};
 use uext4_ondisk::htree::{
     self, DX_NODE_ENTRIES_OFFSET, DX_ROOT_INFO_LEN, DX_ROOT_INFO_OFFSET, DxNode, DxRootInfo,
@@ -111,15 +110,7 @@ impl Index {
             return Ok(index);
         }
         let mapped: u64 = runs.iter().map(|run| u64::from(run.len)).sum();
-        let has_feature = state.geometry().features.compat.contains(Compat::DIR_INDEX);
-        if !has_feature {
-            index.bad(
-                state,
-                dir,
-                Place::inode(dir.ino),
-                DirectoryProblem::IndexFlag,
-            );
-        } else if dir.blocks <= mapped && dir.blocks != 0 {
+        if dir.blocks <= mapped && dir.blocks != 0 {
             index.walk(state, dir, runs)?;
         }
         // A directory with holes is written anew in any case.

@@ -2,7 +2,6 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use uext4_ondisk::group_desc::{BG_INODE_UNINIT, DescChecksum};
 use uext4_ondisk::inode::RawInode;
 use uext4_ondisk::{GroupNr, Ino};
 
@@ -69,11 +68,7 @@ impl<'w, 's> Worker<'w, 's> {
         let size = u64::from(geometry.inode_size);
         let per_group = geometry.inodes_per_group.get();
         let desc = self.state.volume.group(group);
-        let inodes = match geometry.desc_checksum {
-            DescChecksum::None => per_group,
-            _ if desc.flags & BG_INODE_UNINIT != 0 => 0,
-            _ => per_group.saturating_sub(desc.itable_unused),
-        };
+        let inodes = self.state.volume.inodes_ever_used(group);
         let blocks = geometry.itable_blocks().into();
         let start = desc.inode_table;
         let is_there = start.0 != 0 && geometry.contains(start, blocks);

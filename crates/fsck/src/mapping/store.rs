@@ -143,11 +143,7 @@ fn free_others(state: &State<'_>, extents: &[Extent], few: &[Extent]) {
         let skip = end.saturating_sub(extent.lblk.0).min(extent.len.into());
         let start = Pblk(extent.pblk.0.saturating_add(skip.into()));
         let len = u64::from(extent.len).saturating_sub(skip.into());
-        for cluster in state.used.of_blocks(start, len) {
-            if !state.shared.contains(cluster) {
-                state.used.remove(cluster..cluster.saturating_add(1));
-            }
-        }
+        state.free(state.used.of_blocks(start, len));
     }
 }
 

@@ -89,7 +89,7 @@ fn file(volume: &Volume, ino: Ino) -> Result<Option<(Map, Option<CsumSeed>)>> {
     let seed = geometry.csum_seed;
     let seed = seed.map(|seed| seed.inode(ino, inode.i_generation.get()));
     let blocks = size >> geometry.block_size.log2();
-    let map = Map::of(volume, &inode).filter(|map| u64::from(map.len) == blocks);
+    let map = Map::of(volume, &inode)?.filter(|map| u64::from(map.len) == blocks);
     Ok(map.map(|map| (map, seed)))
 }
 
@@ -108,7 +108,8 @@ fn one_block(
     match OrphanBlock::parse(bytes, block, seed) {
         Ok(slots) => {
             for orphan in slots.inodes() {
-                let is_first = released.visited.insert(orphan);
+                let exists = orphan.0 <= volume.geometry().inodes_count;
+                let is_first = exists && released.visited.insert(orphan);
                 let inode = match is_first {
                     true => read(volume, orphan)?,
                     false => None,

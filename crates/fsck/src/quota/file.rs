@@ -187,9 +187,7 @@ fn extents(state: &State<'_>, old: &[Extent], blocks: u32) -> Result<Vec<Extent>
 /// Frees the clusters that the file no longer has.
 fn free_rest(state: &State<'_>, old: &[Extent], new: &[Extent]) {
     for extent in old {
-        state
-            .used
-            .remove(state.used.of_blocks(extent.pblk, extent.len.into()));
+        state.free(state.used.of_blocks(extent.pblk, extent.len.into()));
     }
     for extent in new {
         let clusters = state.used.of_blocks(extent.pblk, extent.len.into());

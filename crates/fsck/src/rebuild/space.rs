@@ -20,8 +20,6 @@ pub struct Space {
     pub extents: Vec<Extent>,
     /// Physical blocks that it had and does not need.
     rest: Vec<(Pblk, u64)>,
-    /// First blocks of the clusters that were taken.
-    taken: Vec<Pblk>,
 }
 
 /// Finds room for `blocks` blocks. Nothing is taken if there is not enough.
@@ -49,10 +47,9 @@ pub fn take(state: &State<'_>, old: &Old, blocks: u32) -> Result<Space> {
         Ok(())
     });
     let result = result.and_then(|()| fill(state, &mut space, &mut taken, next..blocks));
-    space.taken = taken;
     let result = result.and_then(|()| has_room_for_map(state, old, &space));
     if let Err(error) = result {
-        for block in space.taken {
+        for block in taken {
             state.used.remove(state.used.of_blocks(block, 1));
         }
         return Err(error);

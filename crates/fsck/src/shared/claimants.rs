@@ -164,6 +164,7 @@ impl<'w> Worker<'w> {
     fn inode(&mut self, state: &State<'_>, ino: Ino, raw: &RawInode, kind: Kind) -> Result<()> {
         let is_directory = kind == Kind::File(FileType::Directory);
         let shared = &state.shared;
+        let has_checksums = state.geometry().csum_seed.is_some();
         let mut is_claimant = false;
         let mut look = Vec::new();
         mapping::for_each_owned(state, ino, raw, &mut self.buffers, |owned| {
@@ -172,7 +173,8 @@ impl<'w> Worker<'w> {
                 return;
             }
             is_claimant = true;
-            if owned.is_node || is_directory {
+            // Without checksums nothing proves whose a block is.
+            if has_checksums && (owned.is_node || is_directory) {
                 let what = match owned.is_node {
                     true => Proved::Node,
                     false => Proved::Directory,

@@ -10,7 +10,7 @@
 //! The tables are read only if there may be such a feature, and only up to the first inode that
 //! uses it.
 
-use uext4_ondisk::features::{Compat, FEATURES, FeatureBit, Features, Incompat, RoCompat};
+use uext4_ondisk::features::{Compat, FEATURES, FeatureBit, Incompat, RoCompat};
 use uext4_ondisk::inode::{FileType, InodeFlags, RawInode};
 use uext4_ondisk::num::index;
 use uext4_ondisk::quota::QuotaKind;
@@ -125,6 +125,9 @@ pub fn run(volume: &Volume, findings: &Findings<'_>) -> Result<bool> {
         None => groups.min(GROUPS_MAX),
     };
     for group in (0..groups).map(GroupNr) {
+        if lost.is_empty() {
+            break;
+        }
         for_each_inode(volume, group, |used| {
             let mut at = 0;
             while let Some(shown) = lost.get(at) {
@@ -175,7 +178,7 @@ fn set_again(
     let cause = findings.report(Finding::new(SuperblockProblem::LostFeature, place));
     volume.update_superblock(cause, |superblock| {
         let mut features = superblock.features();
-        insert(&mut features, bit);
+        bit.insert_into(&mut features);
         superblock.set_features(features);
         if let Some(backup) = backup
             && bit == FeatureBit::Incompat(Incompat::CASEFOLD)
@@ -186,15 +189,8 @@ fn set_again(
     })
 }
 
-fn insert(features: &mut Features, bit: FeatureBit) {
-    match bit {
-        FeatureBit::Compat(bit) => features.compat.insert(bit),
-        FeatureBit::Incompat(bit) => features.incompat.insert(bit),
-        FeatureBit::RoCompat(bit) => features.ro_compat.insert(bit),
-    }
-}
-
-/// Calls `each` with the inodes of a group that have links, until it returns `false`.
+/// Calls `each` with the inodes of a group that have links, until it returns `false`. Those that
+/// were never used may be of an older file system.
 fn for_each_inode(
     volume: &Volume,
     group: GroupNr,
@@ -211,7 +207,7 @@ fn for_each_inode(
     let mut bytes = vec![0; per_piece * size];
     let mut offset = table.0 << geometry.block_size.log2();
     let mut ino = group.0.saturating_mul(per_group).saturating_add(1);
-    let mut left = index(per_group);
+    let mut left = index(volume.inodes_ever_used(group));
     while left > 0 {
         let count = left.min(per_piece);
         let piece = &mut bytes[..count * size];

@@ -40,7 +40,7 @@ pub fn run(volume: &Volume, findings: &Findings<'_>) -> Result<()> {
 
 /// Whether the first block of an inode is one of an orphan file.
 fn is_orphan_file(volume: &Volume, ino: Ino, raw: &RawInode) -> Result<bool> {
-    let map = Map::of(volume, raw);
+    let map = Map::of(volume, raw)?;
     let Some(first) = map.and_then(|map| map.blocks().next()) else {
         return Ok(false);
     };

@@ -87,7 +87,10 @@ fn is_unused(volume: &Volume, ino: Ino) -> Result<bool> {
 pub fn begins_with_magic(volume: &Volume, ino: Ino, kind: QuotaKind) -> Result<bool> {
     let bytes = volume.read_inode(ino)?;
     let raw = bytes.and_then(|bytes| RawInode::parse(&bytes, ino).ok());
-    let map = raw.and_then(|raw| Map::of(volume, &raw));
+    let map = match raw {
+        Some(raw) => Map::of(volume, &raw)?,
+        None => None,
+    };
     let Some(first) = map.and_then(|map| map.blocks().next()) else {
         return Ok(false);
     };

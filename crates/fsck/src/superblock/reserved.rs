@@ -46,7 +46,10 @@ pub fn run(volume: &Volume, findings: &Findings<'_>) -> Result<bool> {
     let table = volume.group(GroupNr(0)).inode_table;
     let right = match backup(volume, room)? {
         Some(right) => right,
-        None if is_inside(&table) && descriptors::looks_like_table(volume, GroupNr(0), table)? => {
+        None if is_inside(&table)
+            && geometry.contains(table, 1)
+            && descriptors::looks_like_table(volume, GroupNr(0), table)? =>
+        {
             room
         }
         None => return Ok(false),
