@@ -15,7 +15,7 @@ use crate::failure::{self, Exit, Failure};
 use crate::help::with_front_page;
 use crate::open;
 
-/// Make, read, change, check and mount ext2, ext3 and ext4 images, without root
+/// Make, read, change, check, repair and mount ext2, ext3 and ext4 images, without root
 ///
 /// Images are raw files, partitioned disks or block devices. Commands that only read never write
 /// to the image; a journal that needs recovery is replayed in memory. Commands that change an

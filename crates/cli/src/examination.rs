@@ -1,12 +1,13 @@
 //! What `check`, `repair`, `salvage` and `fsck` share: options, progress, and counts in words.
 
 use std::fmt;
+use std::io::{self, Write};
 use std::num::NonZeroUsize;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use parking_lot::Mutex;
-use uext4_fsck::{Error, Finding, Observer, Options, Progress, SharedBlocks};
+use uext4_blockdev::{Clock as _, SystemClock};
+use uext4_fsck::{Error, Finding, Observer, Options, Outcome, Progress, SharedBlocks};
 
 use crate::args::{ImageArgs, parse_size};
 use crate::failure::{Exit, Failure};
@@ -65,10 +66,9 @@ pub fn failure(image: impl fmt::Display, error: &Error) -> Failure {
     };
     let failure = Failure::new(exit, format_args!("{image}: {error}"));
     match error {
-        Error::NotExt4 { .. } => failure.hint(
-            "if there was one, `uext4 salvage IMAGE -o DIR` searches the whole image; --superblock \
-             and --block-size name a backup that is known",
-        ),
+        Error::NotExt4 { .. } => {
+            failure.hint("--superblock and --block-size name a backup that is known")
+        }
         _ => failure,
     }
 }
@@ -81,10 +81,16 @@ pub fn counted(count: u64, what: &str) -> String {
 
 /// Seconds since 1970, as the superblock stores them.
 pub fn now() -> u32 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| {
-        u32::try_from(since.as_secs()).unwrap_or(u32::MAX)
-    })
+    let (seconds, _) = SystemClock.now();
+    u32::try_from(seconds.max(0)).unwrap_or(u32::MAX)
+}
+
+/// Says how many findings there are besides those that were shown.
+pub fn print_hidden(outcome: &Outcome, shown: usize, out: &mut dyn Write) -> io::Result<()> {
+    match outcome.summary.findings.saturating_sub(shown as u64) {
+        0 => Ok(()),
+        hidden => writeln!(out, "… {hidden} more"),
+    }
 }
 
 /// Shows progress, and hands each finding on.

@@ -209,9 +209,9 @@ pub fn problem_page() -> String {
             text += &format!("\n{}:\n", structure.to_uppercase());
         }
         let info = problem.info();
-        let wrong = info.text.replace(['{', '}'], "*");
+        let [wrong, remedy] = [info.text, info.remedy].map(|text| text.replace(['{', '}'], "*"));
         let (name, severity) = (info.name, info.severity.name());
-        let (remedy, loss) = (info.remedy, info.loss.name());
+        let loss = info.loss.name();
         text += &format!("\n  {name} ({severity})\n    {wrong}\n    {remedy}; loses {loss}\n");
     }
     text

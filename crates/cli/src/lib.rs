@@ -12,7 +12,6 @@ mod color;
 mod command_line;
 mod commands;
 mod contents;
-mod cut_off;
 mod device_failure;
 mod ending;
 mod examination;

@@ -12,7 +12,7 @@ use uext4_blockdev::{
     Access, BlockDevice, Error as BlockError, FileDevice, SubDevice, SystemClock, attached,
 };
 use uext4_ondisk::features::Incompat;
-use uext4_ondisk::superblock::{STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, SuperBlock};
+use uext4_ondisk::superblock::{STATE_ERROR, SUPERBLOCK_OFFSET, SuperBlock};
 use uext4_ondisk::{BlockSize, Damage, Ino};
 
 use crate::args::{ImageArgs, PlaceArgs, WriteArgs};
@@ -179,8 +179,7 @@ pub fn was_left_clean(image: &Path) -> Option<bool> {
     device.read_at(SUPERBLOCK_OFFSET, &mut bytes).ok()?;
     let superblock = SuperBlock::parse(&bytes).ok()?;
     let in_use = superblock.features().incompat.contains(Incompat::RECOVER);
-    let state = superblock.s_state.get() & (STATE_VALID | STATE_ERROR);
-    Some(!in_use && state == STATE_VALID)
+    Some(!in_use && superblock.was_left_clean())
 }
 
 /// Says on standard error what of a file system is missing, and what stands in for it.
@@ -345,7 +344,6 @@ impl PlaceArgs {
     }
 }
 
-/// The device, or the part of it that holds the file system.
 /// The part of the image that holds the file system.
 ///
 /// # Errors

@@ -7,7 +7,7 @@ use uext4_blockdev::Access;
 use uext4_fsck::{Error, Finding, Outcome};
 
 use super::Output;
-use crate::examination::{ExamineArgs, Watching, counted};
+use crate::examination::{self, ExamineArgs, Watching, counted};
 use crate::failure::{Exit, Failure};
 use crate::json::Json;
 use crate::show::escaped;
@@ -79,11 +79,8 @@ fn print_findings(findings: &[Finding], out: &mut Output) -> Result<(), Failure>
 
 fn print_text(outcome: &Outcome, findings: &[Finding], out: &mut Output) -> Result<(), Failure> {
     print_findings(findings, out)?;
+    examination::print_hidden(outcome, findings.len(), out)?;
     let summary = &outcome.summary;
-    let hidden = summary.findings.saturating_sub(findings.len() as u64);
-    if hidden > 0 {
-        writeln!(out, "… {hidden} more")?;
-    }
     if outcome.is_clean {
         writeln!(
             out,
@@ -148,6 +145,6 @@ fn put_finding(json: &mut Json, finding: &Finding) {
         json.key("name").text(name);
     }
     json.key("text").string(&finding.to_string());
-    json.key("remedy").string(info.remedy);
+    json.key("remedy").string(&finding.remedy());
     json.close_object();
 }

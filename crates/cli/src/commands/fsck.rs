@@ -8,7 +8,7 @@ use clap::Args;
 use uext4_blockdev::Access;
 use uext4_fsck::{FoundLog, Outcome, Record, When, Writes};
 use uext4_ondisk::features::Incompat;
-use uext4_ondisk::superblock::{STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, SuperBlock};
+use uext4_ondisk::superblock::{SUPERBLOCK_OFFSET, SuperBlock};
 
 use super::Output;
 use super::repair::{self, How};
@@ -123,6 +123,14 @@ impl FsckArgs {
         }
     }
 
+    fn to_write(&self) -> WriteArgs {
+        WriteArgs {
+            place: self.place(),
+            options: Vec::new(),
+            trace: Vec::new(),
+        }
+    }
+
     fn examine(&self) -> ExamineArgs {
         ExamineArgs {
             image: ImageArgs {
@@ -205,12 +213,7 @@ fn replay(args: &FsckArgs, out: &mut Output) -> Result<Exit, Failure> {
         writeln!(out, "{device}: -n: the journal is not replayed")?;
         return Ok(Exit::Success);
     }
-    let image = WriteArgs {
-        place: args.place(),
-        options: Vec::new(),
-        trace: Vec::new(),
-    };
-    let (exit, done) = match sync::replay(&image)? {
+    let (exit, done) = match sync::replay(&args.to_write())? {
         true => (Exit::Success, "the journal is empty"),
         false => (Exit::Repaired, "journal replayed"),
     };
@@ -283,10 +286,11 @@ fn print(args: &FsckArgs, outcome: &Outcome, out: &mut Output) -> Result<(), Fai
         let text = finding.to_string();
         write!(out, "{device}: {}", escaped(text.as_bytes()))?;
         match args.verbose {
-            true => writeln!(out, ": {}", finding.problem.info().remedy)?,
+            true => writeln!(out, ": {}", finding.remedy())?,
             false => writeln!(out)?,
         }
     }
+    examination::print_hidden(outcome, outcome.findings.len(), out)?;
     let summary = &outcome.summary;
     writeln!(
         out,
@@ -304,17 +308,11 @@ fn replay_alone(args: &FsckArgs, examine: &ExamineArgs) -> Result<bool, Failure>
     if args.no || args.undo.is_some() || left_clean(args, examine, MayHaveJournal::Yes)?.is_none() {
         return Ok(false);
     }
-    let place = args.place();
     let read = open::open(&examine.image);
     if !read.is_ok_and(|fs| fs.replayed().is_some_and(|it| it.failed_commit.is_none())) {
         return Ok(false);
     }
-    let image = WriteArgs {
-        place,
-        options: Vec::new(),
-        trace: Vec::new(),
-    };
-    Ok(sync::replay(&image).is_ok_and(|was_clean| !was_clean))
+    Ok(sync::replay(&args.to_write()).is_ok_and(|was_clean| !was_clean))
 }
 
 /// Whether a file system counts as left clean although its journal must be replayed.
@@ -359,7 +357,7 @@ fn left_clean(
 
 /// Whether a file system must be examined before it is used.
 fn is_due(superblock: &SuperBlock, journal: MayHaveJournal) -> bool {
-    let clean = superblock.s_state.get() & (STATE_VALID | STATE_ERROR) == STATE_VALID;
+    let clean = superblock.was_left_clean();
     let recover = superblock.features().incompat.contains(Incompat::RECOVER);
     let half_deleted = superblock.s_last_orphan.get() != 0;
     let needs_mount = (recover || half_deleted) && journal == MayHaveJournal::No;

@@ -333,17 +333,13 @@ fn print(
         let info = finding.problem.info();
         let text = finding.to_string();
         let text = escaped(text.as_bytes());
-        write!(out, "{number}: {text}: {}", info.remedy)?;
+        write!(out, "{number}: {text}: {}", finding.remedy())?;
         match info.loss {
             Loss::Nothing => writeln!(out)?,
             loss => writeln!(out, " (loses: {})", loss.name())?,
         }
     }
-    let shown = outcome.findings.len() as u64;
-    let hidden = outcome.summary.findings.saturating_sub(shown);
-    if hidden > 0 {
-        writeln!(out, "… {hidden} more")?;
-    }
+    examination::print_hidden(outcome, outcome.findings.len(), out)?;
     if args.plan {
         let each = |line: WriteLine| print_write(out, &line).map_err(uext4_fsck::Error::Output);
         plan_file::for_each_write(&outcome.overlay, &outcome.findings, each).map_err(failed)?;

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use clap::Args;
 use parking_lot::Mutex;
 use uext4::{FollowLast, Image, Inode, OpenOptions as EngineOptions};
-use uext4_blockdev::{Access, BlockDevice};
+use uext4_blockdev::{Access, BlockDevice, CutDevice};
 use uext4_fsck::{ClusterSet, Error, Finding, Loss, Observer, Problem, Progress};
 use uext4_image::Existing;
 use uext4_image::walk::{Order, Step, Walk};
@@ -22,7 +22,6 @@ use uext4_ondisk::Ino;
 use uext4_ondisk::inode::FileType;
 
 use super::{Output, get, output, tar};
-use crate::cut_off::CutOff;
 use crate::examination::{ExamineArgs, Watching, counted};
 use crate::extents::Runs;
 use crate::failure::{Exit, Failure};
@@ -91,10 +90,16 @@ pub fn run(args: &SalvageArgs, out: &mut Output) -> Result<Exit, Failure> {
             unused(&args.output, "salvage.jsonl"),
         ),
     };
-    let mut lines = Vec::new();
-    if let Some(used) = readable.used.filter(|_| args.deleted) {
-        lines = deleted::copy(&fs, &used, &args.output)?;
-    }
+    let lines = match readable.used {
+        Some(used) if args.deleted => deleted::copy(&fs, &used, &args.output)?,
+        None if args.deleted => {
+            messages::warning(format_args!(
+                "deleted files are not looked for: which blocks are free is not known"
+            ));
+            Vec::new()
+        }
+        _ => Vec::new(),
+    };
     let counts = write_record(&fs, top, &problems, &record, present)?;
     let deleted = lines.len();
     append(&record, &lines.concat())?;
@@ -151,13 +156,15 @@ fn examine(args: &SalvageArgs, device: &Arc<dyn BlockDevice>) -> Result<Readable
             "{image}: {need} bytes belong to the file system, {have} are there: files that have \
              data beyond them are left out"
         ));
-        let longer = Arc::new(CutOff::new(Arc::clone(device), need));
+        let block_len = device.sector_size();
+        let longer = Arc::new(CutDevice::new(Arc::clone(device), need, block_len));
+        longer.read_zeroes(true);
         cut_off = Some(Arc::clone(&longer));
         let longer: Arc<dyn BlockDevice> = longer;
         planned = plan(&longer);
     }
     if let Some(device) = &cut_off {
-        device.end_examination();
+        device.read_zeroes(false);
     }
     match planned {
         Ok((outcome, problems)) => Ok(Readable {
