@@ -76,8 +76,8 @@ fn damage_is_found_where_e2fsck_finds_it() {
         (UNSAFE, "directory-"),
         (&["unlink dir/file"], "unattached"),
         (&["sif dir/other-1 size 1"], "inode-size"),
-        (&["sif dir/file block[5] 99999999"], ""),
-        (&["freei dir/file"], ""),
+        (&["sif dir/file block[5] 99999999"], "extent-"),
+        (&["freei dir/file"], "inode-bitmap-not-marked"),
         (&["link dir/file again"], "inode-links"),
     ];
     for (requests, kind) in cases {

@@ -16,7 +16,7 @@ pub const COMMANDS: [&str; 11] = [
 ];
 
 /// Those that write.
-pub const CHANGING: [&str; 19] = [
+pub const CHANGING: [&str; 23] = [
     "build",
     "mkfs",
     "put",
@@ -36,6 +36,10 @@ pub const CHANGING: [&str; 19] = [
     "trim",
     "quota",
     "script",
+    "repair",
+    "undo",
+    "fsck",
+    "salvage",
 ];
 
 /// A small image with a known tree; `None` without mke2fs.

@@ -181,6 +181,25 @@ fn an_image_that_is_cut_off_gives_what_it_has() {
 }
 
 #[test]
+fn a_file_with_data_past_the_cut_is_left_out_and_recorded() {
+    let Some((scratch, image)) = damaged(&[]) else {
+        return;
+    };
+    let source = scratch.path().join("source");
+    fs::write(&source, vec![7; 9 << 20]).unwrap();
+    done(&image, &["put", text(&source), "/large"]);
+    // More than the first half of the image holds: a part of the file lies behind it.
+    let file = fs::File::options().write(true).open(&image).unwrap();
+    file.set_len(8 << 20).unwrap();
+    let out = scratch.path().join("out");
+    let (code, printed) = ended(&["salvage", text(&image), "-o", text(&out)]);
+    assert_eq!(code, Some(1), "{printed}");
+    assert!(!out.join("large").exists());
+    let lines = record(&out.join("salvage.jsonl"));
+    assert_eq!(of(&lines, "large")["contents"], "partial");
+}
+
+#[test]
 fn a_damaged_image_without_a_superblock_is_read() {
     let Some((scratch, image)) = damaged(&[]) else {
         return;

@@ -41,14 +41,14 @@ fn what_is_no_file_system_is_refused() {
     let image = scratch.path().join("image");
     all_fail(&image, &[], 8, "No such file");
     fs::write(&image, "").unwrap();
-    all_fail(&image, &[], 8, "");
+    all_fail(&image, &[], 8, "no ext2, ext3 or ext4 file system");
     fs::write(&image, vec![0; 4 << 20]).unwrap();
-    all_fail(&image, &[], 8, "");
+    all_fail(&image, &[], 8, "no ext2, ext3 or ext4 file system");
     let noise: Vec<u8> = (0..4_u32 << 20)
         .map(|at| (at.wrapping_mul(at) >> 8) as u8)
         .collect();
     fs::write(&image, noise).unwrap();
-    all_fail(&image, &[], 8, "");
+    all_fail(&image, &[], 8, "no ext2, ext3 or ext4 file system");
     all_fail(scratch.path(), &[], 8, "is a directory");
 }
 

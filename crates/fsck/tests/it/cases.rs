@@ -46,7 +46,8 @@ fn keep_panics() {
     });
 }
 
-/// Runs all cases, two at a time. `each` says what failed; `name` is for a case that does not end.
+/// Runs all cases, as many at a time as there are processors, at most four. `each` says what
+/// failed; `name` is for a case that does not end.
 pub fn run<T: Sync>(
     cases: &[T],
     name: impl Fn(&T) -> String + Sync,

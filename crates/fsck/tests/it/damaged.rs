@@ -95,6 +95,7 @@ fn cases() -> Vec<Case> {
             false => cases.extend(of_all.filter(|case| is_placed(case, nr)).take(1)),
         }
     }
+    assert!(!cases.is_empty(), "no kind is named {only:?}");
     cases
 }
 

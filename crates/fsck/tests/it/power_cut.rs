@@ -10,9 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use uext4_blockdev::{BlockDevice, MemoryDevice};
-use uext4_fsck::{
-    ClusterSet, Error, Finding, Observer, Options, Outcome, UnfinishedRepair, Writes, apply, plan,
-};
+use uext4_fsck::{ClusterSet, Error, Options, Outcome, UnfinishedRepair, Writes, apply, plan};
 use uext4_ondisk::superblock::SuperBlock;
 use uext4_ondisk::{BlockSize, Pblk};
 use uext4_testkit::damage::images;
@@ -28,14 +26,6 @@ const REPAIRS: [usize; 2] = [200, 10];
 const CUTS_QUICK: u64 = 12;
 /// The time of all repairs: the same, as they write it.
 const NOW: u32 = 1_900_000_000;
-
-/// Says nothing.
-#[derive(Debug)]
-struct Silent;
-
-impl Observer for Silent {
-    fn finding(&self, _finding: &Finding) {}
-}
 
 /// One damage of one image.
 #[derive(Clone, Copy, Debug)]
@@ -80,7 +70,7 @@ fn planned(device: Arc<dyn BlockDevice>) -> Result<Outcome, Error> {
         now: NOW,
         ..Options::default()
     };
-    plan(&device, &options, &Silent)
+    plan(&device, &options, &())
 }
 
 /// What the next run does: finishes what was begun, and then whatever else there is to do.
