@@ -13,6 +13,8 @@ mod places;
 mod proofs;
 mod tables;
 
+pub use places::place_of;
+pub use proofs::holds_bitmap;
 pub use tables::looks_like_table;
 
 use std::collections::HashSet;

@@ -6,7 +6,8 @@
 //!
 //! # Who keeps a cluster
 //!
-//! 1. The file system's own structures. A file cannot have a block of an inode table.
+//! 1. The file system's own structures. A file cannot have a block of an inode table. But a bitmap
+//!    that does not hold what its descriptor counts gives way to the file: see `bitmaps`.
 //! 2. An owner whose metadata is there for certain: a block of directory entries whose checksum
 //!    was made with its inode, a node of an extent tree likewise, a block of attributes. Another
 //!    inode that claims the block as its data has lost what it had there; a copy of someone
@@ -23,6 +24,7 @@
 //! Ranges are treated as ranges: two inodes that claim terabytes cost as many steps as they have
 //! extents.
 
+mod bitmaps;
 mod claimants;
 mod inode;
 mod keepers;
@@ -39,6 +41,7 @@ pub fn run(state: &mut State<'_>) -> Result<()> {
     if state.shared.is_empty() {
         return Ok(());
     }
+    bitmaps::give_way(state)?;
     let found = claimants::find(state)?;
     let mut moved = Vec::new();
     let mut assign = inode::Assign::new(state, found.proofs);

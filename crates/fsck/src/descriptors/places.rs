@@ -195,7 +195,8 @@ pub(super) fn parts(group: GroupNr) -> [MetadataOwner; 3] {
     ]
 }
 
-pub(super) fn place_of(desc: &mut GroupDesc, owner: MetadataOwner) -> Option<&mut Pblk> {
+/// The field of a descriptor that names the place of a bitmap or table.
+pub fn place_of(desc: &mut GroupDesc, owner: MetadataOwner) -> Option<&mut Pblk> {
     match owner {
         MetadataOwner::Head(_) => None,
         MetadataOwner::BlockBitmap(_) => Some(&mut desc.block_bitmap),

@@ -77,37 +77,49 @@ pub(super) fn misplaced(volume: &Volume, groups: &[GroupDesc]) -> Result<Vec<Met
 /// Whether a place holds what it should, as its descriptor counts it. Of what was never
 /// initialised nothing can be said: it counts as held.
 fn holds(volume: &Volume, owner: MetadataOwner, desc: &GroupDesc, place: Pblk) -> Result<bool> {
-    let geometry = volume.geometry();
-    let (flag, bits, free, sum) = match owner {
-        MetadataOwner::BlockBitmap(group) => (
-            BG_BLOCK_UNINIT,
-            geometry
-                .blocks_in_group(group)
-                .div_ceil(1 << geometry.cluster_bits),
-            desc.free_clusters,
-            desc.block_bitmap_csum,
-        ),
-        MetadataOwner::InodeBitmap(_) => (
-            BG_INODE_UNINIT,
-            geometry.inodes_per_group.get(),
-            desc.free_inodes,
-            desc.inode_bitmap_csum,
-        ),
-        MetadataOwner::InodeTable(group) if desc.flags & BG_INODE_UNINIT == 0 => {
-            return looks_like_table(volume, group, place);
-        }
-        _ => return Ok(true),
+    let flag = match owner {
+        MetadataOwner::Head(_) => return Ok(true),
+        MetadataOwner::BlockBitmap(_) => BG_BLOCK_UNINIT,
+        MetadataOwner::InodeBitmap(_) | MetadataOwner::InodeTable(_) => BG_INODE_UNINIT,
     };
     if desc.flags & flag != 0 {
         return Ok(true);
     }
+    match owner {
+        MetadataOwner::InodeTable(group) => looks_like_table(volume, group, place),
+        _ => holds_bitmap(volume, owner, desc, place),
+    }
+}
+
+/// Whether a block holds a group's block bitmap or inode bitmap, as its descriptor counts it, even
+/// if that says that it was never initialised.
+pub fn holds_bitmap(
+    volume: &Volume,
+    owner: MetadataOwner,
+    desc: &GroupDesc,
+    place: Pblk,
+) -> Result<bool> {
+    let geometry = volume.geometry();
+    let per_group = geometry.inodes_per_group.get();
+    let (bits, summed, free, sum) = match owner {
+        MetadataOwner::BlockBitmap(group) => (
+            geometry
+                .blocks_in_group(group)
+                .div_ceil(1 << geometry.cluster_bits),
+            geometry.clusters_per_group.get(),
+            desc.free_clusters,
+            desc.block_bitmap_csum,
+        ),
+        _ => (
+            per_group,
+            per_group,
+            desc.free_inodes,
+            desc.inode_bitmap_csum,
+        ),
+    };
     let mut bytes = vec![0; geometry.block_size.len()];
     volume.overlay().read_block(place, &mut bytes)?;
     if let Some(seed) = geometry.csum_seed {
-        let summed = match owner {
-            MetadataOwner::BlockBitmap(_) => geometry.clusters_per_group.get(),
-            _ => bits,
-        };
         let summed = bytes.get(..index(summed / 8)).unwrap_or(&bytes);
         return Ok(bitmap_checksum(seed, summed, geometry.desc_size.into()) == sum);
     }
