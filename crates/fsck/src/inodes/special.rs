@@ -22,6 +22,7 @@ use crate::inode_map::Kind;
 use crate::mapping::{self, FileMap};
 use crate::problem::InodeProblem;
 use crate::state::State;
+use crate::volume::is_clear;
 
 /// Reserved inode: the boot loader, which may be a regular file.
 const BOOT_LOADER: Ino = Ino(5);
@@ -82,6 +83,11 @@ impl Worker<'_, '_> {
     pub fn reserved(&self, subject: &mut Subject<'_>) -> Result<()> {
         let ino = subject.ino;
         if self.common.system.is_named(ino) {
+            if ino == Ino::JOURNAL && is_clear(subject.bytes) {
+                // A new journal is made when free blocks are known.
+                subject.is_cleared = true;
+                return Ok(());
+            }
             return self.system_file(subject);
         }
         if ino.0 >= self.state.geometry().first_ino {

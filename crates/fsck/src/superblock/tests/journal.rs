@@ -62,6 +62,20 @@ fn an_inode_that_is_lost_is_cleared_for_a_new_journal() {
 }
 
 #[test]
+fn a_new_journal_takes_the_place_of_one_that_is_lost() {
+    for options in ["-t ext3 -b 1024", "-t ext4 -b 1024"] {
+        let image = crate::tests::TestImage::new(options, "16M");
+        image.debugfs(&[
+            "sif <8> block[2] 5",
+            "sif <8> block[0] 1",
+            "ssv jnl_backup_type 0",
+        ]);
+        let found = image.repair();
+        assert!(found.contains(&"journal-missing"), "{options}: {found:?}");
+    }
+}
+
+#[test]
 fn features_and_journal_agree() {
     let device = changed(&ext3(), &["feature needs_recovery"]);
     assert_repaired(&device, &["journal-recover-of-nothing"]);
