@@ -137,7 +137,7 @@ fn descriptors(volume: &Volume, findings: &Findings<'_>) -> Result<()> {
 
 /// Whether all descriptors name the same places. Those that were never written there read as
 /// zeroes.
-fn is_copy(geometry: &Geometry, groups: &[GroupDesc], bytes: &[u8]) -> bool {
+pub fn is_copy(geometry: &Geometry, groups: &[GroupDesc], bytes: &[u8]) -> bool {
     let copies = bytes.chunks_exact(geometry.desc_size.into());
     copies.zip(groups).all(|(bytes, desc)| {
         let copy = GroupDesc::parse(bytes);

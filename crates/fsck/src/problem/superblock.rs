@@ -19,6 +19,10 @@ super::problems! {
         "the group descriptors do not fit the primary superblock; they fit the backup in block \
          {right}",
         "restore it from the backup";
+    CopiesElsewhere = "superblock-copies-elsewhere", Damage, Nothing, [],
+        "{found} copies of the descriptors are not where s_first_meta_bg or s_backup_bgs says, but \
+         where the backup in block {right} says",
+        "restore both fields from the backup";
     LostFeature = "superblock-feature-lost", Damage, Nothing, ["PR_1_INLINE_DATA_FEATURE"],
         "the feature is not set, but the file system uses it", "set it again";
     Chosen = "superblock-chosen", Damage, Nothing, [],

@@ -72,7 +72,7 @@ pub fn find(device: &dyn BlockDevice, options: &Options) -> Result<Found> {
         Ok((superblock, geometry)) => {
             let found = match contradicting(device, &bytes, &superblock, &geometry) {
                 Some(backup) => from_backup(&bytes, &backup, SuperblockProblem::Contradicted),
-                None => with_sparse_super(device, superblock, geometry),
+                None => with_places_of_copies(device, &bytes, superblock, geometry),
             };
             return known(found);
         }
@@ -141,6 +141,40 @@ fn is_same(primary: &SuperBlock, geometry: &Geometry, chosen: &Backup) -> bool {
     // These come and go, in the primary superblock alone.
     plain.features = chosen.geometry.features;
     plain == chosen.geometry && primary.s_uuid == chosen.superblock.s_uuid
+}
+
+/// The primary superblock; with the fields that say where copies of the descriptors are from a
+/// backup, if copies are there and not where the primary one has them. Blocks of files would be
+/// taken for the copies that are missing, and written over.
+fn with_places_of_copies(
+    device: &dyn BlockDevice,
+    bytes: &[u8],
+    superblock: SuperBlock,
+    geometry: Geometry,
+) -> Found {
+    let lost = super::fit::lost_copies(device, &geometry);
+    let better = || {
+        let backup = search(device, bytes)?;
+        let from = &backup.superblock;
+        let mut mended = superblock;
+        mended.s_first_meta_bg = from.s_first_meta_bg;
+        mended.s_backup_bgs = from.s_backup_bgs;
+        mended.update_checksum();
+        let is_same = from.s_uuid == superblock.s_uuid
+            && backup.geometry.blocks_count == geometry.blocks_count;
+        let new = Geometry::new(&mended).ok().filter(|_| is_same)?;
+        let finding = Finding::new(SuperblockProblem::CopiesElsewhere, Place::whole());
+        (super::fit::lost_copies(device, &new) < lost).then(|| Found {
+            superblock: mended,
+            geometry: new,
+            findings: vec![finding.found(lost as u64).right(backup.block.0)],
+        })
+    };
+    match lost {
+        0 => None,
+        _ => better(),
+    }
+    .unwrap_or_else(|| with_sparse_super(device, superblock, geometry))
 }
 
 /// The primary superblock, with the feature sparse_super if it has lost it.

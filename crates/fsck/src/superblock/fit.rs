@@ -11,7 +11,13 @@ use uext4_ondisk::group_desc::{DescChecksum, GroupDesc, desc_checksum};
 use uext4_ondisk::inode::{FileType, RawInode};
 use uext4_ondisk::num::index;
 use uext4_ondisk::superblock::SuperBlock;
-use uext4_ondisk::{Geometry, GroupNr, Ino};
+use uext4_ondisk::{Geometry, GroupNr, Ino, Pblk};
+
+use crate::backups::is_copy;
+
+/// Blocks of descriptors whose copies are looked for, and most copies of each.
+const DESCRIPTORS_MAX: usize = 4;
+const COPIES_MAX: usize = 8;
 
 /// How well the descriptors fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +75,29 @@ impl Fit {
             _ => other.wrong < self.wrong,
         }
     }
+}
+
+/// How many copies of descriptors are not where a shape has them, of the first ones.
+pub fn lost_copies(device: &dyn BlockDevice, geometry: &Geometry) -> usize {
+    let read = |block: Pblk| {
+        let mut bytes = vec![0; geometry.block_size.len()];
+        let offset = geometry.block_size.byte_offset(block)?;
+        device.read_at(offset, &mut bytes).ok()?;
+        Some(bytes)
+    };
+    let per_block = index(geometry.descs_per_block().max(1));
+    let blocks = (0..geometry.gdt_blocks()).take(DESCRIPTORS_MAX);
+    let lost = |at: u32| {
+        let bytes = read(geometry.gdt_block(at)).unwrap_or_default();
+        let before = index(at).saturating_mul(per_block);
+        let left = index(geometry.groups_count.get()).saturating_sub(before);
+        let groups = bytes.chunks_exact(geometry.desc_size.into());
+        let groups: Vec<_> = groups.map(GroupDesc::parse).take(left).collect();
+        let copies = geometry.gdt_backups(at).take(COPIES_MAX);
+        let is_there = |copy| read(copy).is_some_and(|copy| is_copy(geometry, &groups, &copy));
+        copies.filter(|&copy| !is_there(copy)).count()
+    };
+    blocks.map(lost).sum()
 }
 
 /// Whether the feature sparse_super is lost: without it each group has a backup, but only those

@@ -32,6 +32,23 @@ fn a_primary_superblock_that_is_lost_is_restored_from_a_backup() {
 }
 
 #[test]
+fn fields_that_say_where_copies_are_come_back_from_a_backup() {
+    for (options, field) in [
+        (
+            "-t ext4 -b 1024 -O sparse_super2,^resize_inode",
+            "backup_bgs[1] 2",
+        ),
+        (
+            "-t ext4 -b 1024 -O meta_bg,^resize_inode",
+            "first_meta_bg 1",
+        ),
+    ] {
+        let device = changed(&made(options, "60M"), &[&format!("ssv {field}")]);
+        assert_repaired(&device, &["superblock-copies-elsewhere"]);
+    }
+}
+
+#[test]
 fn a_backup_that_is_asked_for_is_used() {
     let device = patched(&ext4(), 1024 + 0x54, &[12]);
     let chosen = Options {
