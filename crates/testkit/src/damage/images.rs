@@ -70,7 +70,7 @@ pub const ALL: &[ImageKind] = &[
     ),
     image(
         "bigalloc",
-        "-t ext4 -b 1024 -C 4096 -O bigalloc,^has_journal",
+        "-t ext4 -b 1024 -C 4096 -g 2048 -O bigalloc,^has_journal",
         1024,
         16384,
     ),
@@ -133,7 +133,7 @@ pub const ALL: &[ImageKind] = &[
     ),
     image(
         "seed",
-        "-t ext4 -b 2048 -O metadata_csum_seed,stable_inodes -J size=2",
+        "-t ext4 -b 2048 -g 4096 -O metadata_csum_seed,stable_inodes -J size=2",
         2048,
         12288,
     ),
