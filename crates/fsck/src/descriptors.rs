@@ -129,10 +129,13 @@ fn wrong_places(geometry: &Geometry, groups: &[GroupDesc]) -> Vec<MetadataOwner>
         match last {
             Some(before) if span.start < before.start.saturating_add(before.len) => {
                 let is_head = |span: &Span| matches!(span.owner, MetadataOwner::Head(_));
+                let is_bitmap = |span: &Span| span.owner.is_bitmap();
                 let usual = |span: &Span| {
                     places::usual(geometry, groups, span.owner) == Some(Pblk(span.start))
                 };
-                if is_head(&before) || !is_head(&span) && usual(&before) {
+                // A bitmap is worked out anew, a table is not.
+                let is_lesser = || is_bitmap(&span) && !is_bitmap(&before) && !usual(&span);
+                if is_head(&before) || !is_head(&span) && (usual(&before) || is_lesser()) {
                     wrong.push(span.owner);
                 } else {
                     wrong.push(before.owner);

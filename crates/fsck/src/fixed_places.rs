@@ -27,6 +27,11 @@ impl MetadataOwner {
             | Self::InodeTable(group) => group,
         }
     }
+
+    /// Whether it is a bitmap, which is worked out anew wherever it is.
+    pub fn is_bitmap(self) -> bool {
+        matches!(self, Self::BlockBitmap(_) | Self::InodeBitmap(_))
+    }
 }
 
 /// Calls `each` with all metadata of fixed places, group by group: the owner, the first block and

@@ -1,8 +1,7 @@
 //! Bitmaps whose blocks belong to a file: they give way.
 //!
-//! A descriptor that names a block of a file for a bitmap cannot be told from a right one where
-//! nothing else says where the bitmap is: a single group has neither a backup nor neighbours. But
-//! what lies there is the file's, and not a bitmap with this descriptor's counts. A bitmap is
+//! Nothing shows that a descriptor names a block of a file for a bitmap where nothing else says
+//! where the bitmap is: a single group has neither a backup nor neighbours. But what lies there is the file's, and not a bitmap with this descriptor's counts. A bitmap is
 //! worked out anew in any case, and a file's contents cannot be.
 
 use std::collections::BTreeMap;
@@ -27,12 +26,8 @@ pub fn give_way(state: &State<'_>) -> Result<()> {
     // How many structures lie in each cluster that such a bitmap is in.
     let mut structures = BTreeMap::new();
     for_each_metadata(state.geometry(), &groups, |owner, start, len| {
-        let is_bitmap = matches!(
-            owner,
-            MetadataOwner::BlockBitmap(_) | MetadataOwner::InodeBitmap(_)
-        );
         let cluster = state.shared.of_blocks(start, len).start;
-        if is_bitmap && state.shared.contains(cluster) {
+        if owner.is_bitmap() && state.shared.contains(cluster) {
             shared.push(owner);
             structures.insert(cluster, 0_u32);
         }
