@@ -143,7 +143,6 @@ pub fn kinds() -> impl Iterator<Item = &'static Kind> {
         quota::KINDS,
         orphans::KINDS,
         journal::KINDS,
-        superblock::LEADING_ASTRAY,
     ];
     tables.into_iter().flatten()
 }

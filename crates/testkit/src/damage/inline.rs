@@ -45,7 +45,8 @@ pub(super) const KINDS: &[Kind] = &[
     }),
     Kind::new("inline-size-too-large", "inline_data", |t| {
         fields(t, Regular, |raw| raw.i_size_lo = 3000.into())
-    }),
+    })
+    .unseen("e2fsck does not compare the size of a regular file with its inline data"),
     Kind::new("inline-directory-size-too-large", "inline_data", |t| {
         fields(t, Directory, |raw| raw.i_size_lo = 4000.into())
     }),

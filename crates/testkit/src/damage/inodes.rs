@@ -313,7 +313,8 @@ pub(super) const KINDS: &[Kind] = &[
     }),
     Kind::new("inode-device-block-numbers", "", |t| {
         of(t, CharDevice, |raw| raw.i_block[12..40].fill(7))
-    }),
+    })
+    .unseen("nothing reads what is behind a device's number"),
     Kind::new("inode-fifo-size", "", |t| {
         of(t, Fifo, |raw| raw.i_size_lo = 5.into())
     }),
@@ -419,5 +420,6 @@ pub(super) const KINDS: &[Kind] = &[
             bytes[0..2].copy_from_slice(&[0xA4, 0x81]);
             bytes[26] = 1;
         })
-    }),
+    })
+    .unseen("e2fsck does not read the part of a table that was never used"),
 ];
