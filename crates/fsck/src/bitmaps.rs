@@ -39,7 +39,7 @@ use crate::threads;
 /// Groups that a thread takes at a time.
 const GROUPS_PER_STEP: u32 = 64;
 /// Most bytes that are read at one stretch.
-const READ_MAX: usize = 1 << 20;
+const READ_MAX: usize = 1 << 18;
 
 /// What groups hold together.
 #[derive(Clone, Copy, Debug, Default)]

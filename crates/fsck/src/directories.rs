@@ -47,7 +47,7 @@ use reread::Source;
 /// Directories that a thread takes at a time.
 const CHUNK: usize = 64;
 /// Most bytes of one read.
-const READ_MAX: u64 = 1 << 20;
+const READ_MAX: u64 = 1 << 18;
 /// Most blocks that are read though they are not wanted, to join two reads.
 const GAP_MAX: u64 = 8;
 

@@ -7,10 +7,11 @@
 use std::sync::OnceLock;
 
 use uext4_ondisk::Geometry;
-use uext4_ondisk::group_desc::GroupDesc;
+use uext4_ondisk::group_desc::{BG_BLOCK_UNINIT, GroupDesc};
 
 use crate::error::{Error, Result};
 use crate::options::Options;
+use crate::volume::Volume;
 
 /// Sets of clusters that exist at the same time, with those of what was taken out of them.
 const SETS: usize = 2 * 5;
@@ -18,9 +19,40 @@ const SETS: usize = 2 * 5;
 const GROUP: usize =
     2 * size_of::<GroupDesc>() + (SETS + 1) * size_of::<OnceLock<Box<[u64]>>>() + size_of::<u64>();
 
+/// Sets of clusters that hold something in a group in use: all, and those of the file system.
+const IN_USE: u64 = 2;
+/// Bytes for each directory: what is known of it, its blocks, and where it hangs.
+const DIRECTORY: u64 = 80;
+/// Bytes that a thread reads into, in one pass after the other.
+const THREAD: u64 = 1 << 18;
+
 /// Bytes that are needed at least.
-pub fn needed(geometry: &Geometry) -> u64 {
+fn needed(geometry: &Geometry) -> u64 {
     u64::from(geometry.groups_count.get()).saturating_mul(GROUP as u64)
+}
+
+/// Bytes that will be needed, about: with the tables for the groups in use, as the descriptors
+/// count them, and what each thread reads into. What is damaged may need more.
+pub fn expected(volume: &Volume, options: &Options) -> u64 {
+    let geometry = volume.geometry();
+    let per_group = geometry.inodes_per_group.get();
+    let of_group = |desc: GroupDesc| {
+        let bits = match desc.flags & BG_BLOCK_UNINIT {
+            0 => u64::from(geometry.clusters_per_group.get()),
+            _ => 0,
+        };
+        let inodes = match desc.free_inodes < per_group {
+            true => u64::from(per_group),
+            false => 0,
+        };
+        let directories = u64::from(desc.used_dirs.min(per_group));
+        bits / 8 * IN_USE + inodes + directories * DIRECTORY
+    };
+    let groups: u64 = volume.groups().into_iter().map(of_group).sum();
+    let threads = options.threads.get() as u64;
+    needed(geometry)
+        .saturating_add(groups)
+        .saturating_add(threads.saturating_mul(THREAD))
 }
 
 /// Refuses what needs more than is allowed.

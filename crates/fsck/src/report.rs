@@ -3,6 +3,7 @@
 //! Threads report in any order; at the end of each pass the findings are sorted by place and only
 //! then shown, so that one image gives one list, whatever the number of threads.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
@@ -37,6 +38,19 @@ pub enum Pass {
 }
 
 impl Pass {
+    /// Where the pass usually begins and ends, in hundredths of the time of a round.
+    pub const fn share(self) -> Range<u64> {
+        match self {
+            Self::Super => 0..2,
+            Self::Inodes => 2..45,
+            Self::Shared => 45..50,
+            Self::Directories => 50..80,
+            Self::Connected => 80..82,
+            Self::Links => 82..88,
+            Self::Bitmaps => 88..100,
+        }
+    }
+
     /// For a progress line.
     pub const fn name(self) -> &'static str {
         match self {
@@ -69,6 +83,9 @@ pub trait Observer: Sync {
     /// Every finding when it is reported, also those that are only counted. From any thread, in any
     /// order.
     fn reported(&self, _finding: &Finding) {}
+    /// How many bytes of memory the examination will take, about. Called in each round, when the
+    /// descriptors are known and before anything else is read.
+    fn memory(&self, _bytes: u64) {}
     /// How far it has come. From any thread, a few hundred times for each pass.
     fn progress(&self, _progress: Progress) {}
     /// Whether to stop.
@@ -223,6 +240,11 @@ impl<'a> Findings<'a> {
             return Err(crate::Error::Cancelled);
         }
         Ok(())
+    }
+
+    /// Says to the observer how many bytes of memory a round will take, about.
+    pub fn state_memory(&self, bytes: u64) {
+        self.observer.memory(bytes);
     }
 
     /// How many inodes were deleted or cut in this round, because they waited for it.

@@ -215,9 +215,10 @@ fn round(
     findings.finish_pass();
     let mut state = State::new(options, findings, volume);
     let mut summary = Summary {
-        memory: memory::needed(state.geometry()),
+        memory: memory::expected(&state.volume, options),
         ..Summary::default()
     };
+    findings.state_memory(summary.memory);
     inodes::run(&mut state)?;
     findings.finish_pass();
     shared::run(&mut state)?;

@@ -13,6 +13,7 @@ pub struct Summary {
     pub blocks_used: u64,
     /// Inodes that the next mount for writing deletes or truncates; they are no finding.
     pub orphans: u64,
-    /// Bytes of memory for the groups, whatever is in them: known before the examination begins.
+    /// Bytes of memory that the examination takes, about: worked out before it begins; see
+    /// [`crate::Observer::memory`].
     pub memory: u64,
 }

@@ -14,7 +14,7 @@ use crate::state::State;
 use crate::usage::Usage;
 
 /// Most bytes of an inode table that are read at a time.
-const PIECE_MAX: u64 = 1 << 20;
+const PIECE_MAX: u64 = 1 << 18;
 /// How often progress is shown.
 const SHOWN: u64 = 256;
 
