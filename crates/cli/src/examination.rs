@@ -121,6 +121,10 @@ impl<F: FnMut(&Finding) + Send> Observer for Watching<F> {
         (self.each.lock())(finding);
     }
 
+    fn memory(&self, bytes: u64) {
+        self.bar.lock().state_memory(bytes);
+    }
+
     fn progress(&self, progress: Progress) {
         self.bar.lock().show(progress);
     }

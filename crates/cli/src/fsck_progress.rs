@@ -55,6 +55,12 @@ impl Reporting {
 impl Observer for Reporting {
     fn finding(&self, _: &Finding) {}
 
+    fn memory(&self, bytes: u64) {
+        if let Self::Bar(bar) = self {
+            bar.lock().state_memory(bytes);
+        }
+    }
+
     fn progress(&self, progress: Progress) {
         match self {
             Self::Bar(bar) => bar.lock().show(progress),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use uext4::{Image, Ino, Inode};
-use uext4_fsck::{Pass, Progress as CheckProgress};
+use uext4_fsck::Progress as CheckProgress;
 
 use crate::show::size_text;
 
@@ -16,7 +16,9 @@ const PATIENCE: Duration = Duration::from_millis(700);
 /// Time between two redraws.
 const REDRAW: Duration = Duration::from_millis(100);
 /// A bar for work whose end is known.
-const BAR: &str = "{msg:10} {wide_bar} {percent:>3} %, {eta} left";
+const EXAMINING: &str = "{msg:22} {wide_bar} {percent:>3} %, {eta} left, {prefix}";
+/// Steps of the bar of an examination for each hundredth.
+const STEPS: u64 = 1000;
 
 /// A bar that appears when the work has taken [`PATIENCE`], even if one file takes that long.
 #[derive(Debug)]
@@ -110,19 +112,24 @@ impl Progress {
     }
 }
 
-/// How far an examination is.
+/// How far an examination is: one bar for all passes of a round.
 #[derive(Debug)]
 pub struct Examining {
     bar: Option<Bar>,
-    pass: Option<Pass>,
 }
 
 impl Examining {
     /// Begins.
     pub fn new() -> Self {
         Self {
-            bar: Bar::new(Some(0), BAR),
-            pass: None,
+            bar: Bar::new(Some(100 * STEPS), EXAMINING),
+        }
+    }
+
+    /// Says how much memory it takes.
+    pub fn state_memory(&mut self, bytes: u64) {
+        if let Some(Bar { bar, .. }) = &self.bar {
+            bar.set_prefix(format!("{} of memory", size_text(bytes)));
         }
     }
 
@@ -131,13 +138,23 @@ impl Examining {
         let Some(Bar { bar, .. }) = &self.bar else {
             return;
         };
-        if self.pass.replace(progress.pass) != Some(progress.pass) {
-            bar.set_length(progress.total);
-            bar.reset_eta();
-            bar.set_message(progress.pass.name());
+        let at = position(progress);
+        if at < bar.position() {
+            // The next round of a repair.
+            bar.reset();
         }
-        bar.set_position(progress.done);
+        bar.set_message(progress.pass.name());
+        bar.set_position(at);
     }
+}
+
+/// Where the bar is, in steps of all passes.
+fn position(progress: CheckProgress) -> u64 {
+    let CheckProgress { pass, done, total } = progress;
+    let share = pass.share();
+    let steps = (share.end - share.start) * STEPS;
+    let done = u128::from(done.min(total)) * u128::from(steps) / u128::from(total.max(1));
+    share.start * STEPS + u64::try_from(done).unwrap_or(steps)
 }
 
 #[cfg(test)]
@@ -146,8 +163,34 @@ mod tests {
 
     #[test]
     fn the_templates_are_valid() {
-        for template in [BAR, COPYING, COPYING_PART] {
+        for template in [EXAMINING, COPYING, COPYING_PART] {
             ProgressStyle::with_template(template).unwrap();
         }
+    }
+
+    #[test]
+    fn the_bar_of_an_examination_never_goes_back_in_a_round() {
+        use uext4_fsck::Pass::*;
+        let mut last = 0;
+        for pass in [
+            Super,
+            Inodes,
+            Shared,
+            Directories,
+            Connected,
+            Links,
+            Bitmaps,
+        ] {
+            for done in 0..=3 {
+                let at = position(CheckProgress {
+                    pass,
+                    done,
+                    total: 3,
+                });
+                assert!(at >= last, "{pass:?} {done}");
+                last = at;
+            }
+        }
+        assert_eq!(last, 100 * STEPS);
     }
 }

@@ -259,6 +259,10 @@ impl Observer for Noting {
         self.problems.lock().add(finding);
     }
 
+    fn memory(&self, bytes: u64) {
+        self.progress.memory(bytes);
+    }
+
     fn progress(&self, progress: Progress) {
         self.progress.progress(progress);
     }
