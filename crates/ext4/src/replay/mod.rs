@@ -31,10 +31,10 @@ use std::collections::BTreeMap;
 use uext4_ondisk::{Damage, Ino};
 
 use crate::base::error::{Error, Result};
-use crate::base::fast_commit::FastCommit;
 use crate::inode::Inode;
 use crate::journal::handle::Handle;
 use crate::journal::sbi::Sbi;
+use uext4_ondisk::fast_commit::FastCommit;
 
 use plan::{End, Plan};
 

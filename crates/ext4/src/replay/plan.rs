@@ -9,11 +9,11 @@ use uext4_ondisk::{Damage, Ino};
 
 use crate::alloc::groups::is_inode_used;
 use crate::base::error::{Error, Result};
-use crate::base::fast_commit::{ChangedInode, ChangedNames, FastCommit};
 use crate::dir::namei::{check_name, is_hidden, lookup};
 use crate::inode::{Inode, LINKS_MAX, iget};
 use crate::journal::sbi::Sbi;
 use crate::replay::misfit;
+use uext4_ondisk::fast_commit::{ChangedInode, ChangedNames, FastCommit};
 
 /// The final state of an inode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
