@@ -89,7 +89,7 @@ fn check_room(handle: &Handle<'_>) -> Result<()> {
 fn too_large() -> Error {
     Error::Unsupported {
         what: "writing while more fast commits wait in the journal than one transaction can hold: \
-            run e2fsck first"
+            run `uext4 repair` or e2fsck first"
             .to_owned(),
     }
 }

@@ -410,6 +410,6 @@ fn counted(ino: Ino, old: &Inode) -> Error {
 
 fn unsupported(what: &str) -> Error {
     Error::Unsupported {
-        what: format!("writing after {what}: run e2fsck first"),
+        what: format!("writing after {what}: run `uext4 repair` or e2fsck first"),
     }
 }

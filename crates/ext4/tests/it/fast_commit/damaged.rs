@@ -236,17 +236,19 @@ fn random_damage_is_refused_or_leaves_something_sound() {
         }
         let image = Arc::new(left.with(&records));
         let what = format!("round {round}");
-        let (repaired, _) = match round % 25 {
-            0 => repaired(&image, &what),
-            _ => repaired_unjudged(&image, &what),
-        };
+        let repaired = (round % 4 == 0).then(|| match round % 20 {
+            0 => repaired(&image, &what).0,
+            _ => repaired_unjudged(&image, &what).0,
+        });
         match open_and_close(Arc::clone(&image) as _) {
             Ok(()) => {
                 redone += 1;
                 let complaints = complaints(&image);
                 assert!(complaints.is_empty(), "{what}: {complaints:#?}");
-                let what = format!("{what}, repaired");
-                assert_equal(&tree(&image), &tree(&repaired), &what);
+                if let Some(repaired) = repaired {
+                    let what = format!("{what}, repaired");
+                    assert_equal(&tree(&image), &tree(&repaired), &what);
+                }
                 if round % 25 == 0 {
                     judge(&image, &what);
                 }
