@@ -24,6 +24,7 @@
 
 mod expected;
 mod group;
+mod replayed;
 
 use uext4_ondisk::num::index;
 use uext4_ondisk::{GroupNr, Pblk};
@@ -35,6 +36,8 @@ use crate::report::{Pass, Progress};
 use crate::state::State;
 use crate::summary::Summary;
 use crate::threads;
+
+pub use replayed::{first_inodes, note_replayed};
 
 /// Groups that a thread takes at a time.
 const GROUPS_PER_STEP: u32 = 64;

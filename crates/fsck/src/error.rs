@@ -56,12 +56,6 @@ pub enum Error {
         /// What needs the block.
         what: &'static str,
     },
-    /// A repair would lose what was committed behind the log.
-    #[error(
-        "the journal holds fast commits, which only a mount replays, and the file system is \
-         damaged: mount it for writing once, unmount it, then repair it"
-    )]
-    FastCommits,
     /// It was asked to stop.
     #[error("interrupted")]
     Cancelled,

@@ -9,11 +9,15 @@
 //! its place, descriptors and inodes included. So the map is read through descriptors that no
 //! step has checked yet, and where that fails, from the copy in the superblock.
 //!
+//! Fast commits, which may follow the log, are only read here. [`crate::fast_commits`] replays them
+//! when more of the file system is known to be right.
+//!
 //! What must be written to mend the journal is written later, by [`mend`], when descriptors are
 //! known to be right; and a new journal takes its blocks when all owners are known, by
 //! [`recreate`].
 
 mod create;
+mod fast_commits;
 mod map;
 mod repair;
 
@@ -21,7 +25,6 @@ use std::sync::Arc;
 
 use uext4_blockdev::BlockDevice;
 use uext4_jbd2::{Recovery, recover};
-use uext4_ondisk::fast_commit::committed_records;
 use uext4_ondisk::features::{Compat, Incompat};
 use uext4_ondisk::inode::{FileType, I_BLOCK_LEN, InodeFlags, RawInode};
 use uext4_ondisk::journal::{JournalHeader, JournalSuperblock, MIN_JOURNAL_BLOCKS, unescape};
@@ -39,11 +42,9 @@ use crate::report::{Cause, Findings};
 use crate::volume::Volume;
 
 pub use create::recreate;
+pub use fast_commits::FastCommits;
 pub use map::Map;
 pub use repair::mend;
-
-/// Most blocks of the fast commit area that are searched for the first commit. It is much shorter.
-const FAST_COMMIT_BLOCKS: usize = 1024;
 
 /// Where the journal's map was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,18 +73,28 @@ enum Judged {
     BadLog,
 }
 
-/// Replays the journal into the overlay. Returns whether blocks changed, so that all that was read
-/// before must be read again.
+/// The log was replayed: all that was read before must be read again.
+#[derive(Debug)]
+pub struct Replayed {
+    /// The fast commits behind it.
+    pub fast_commits: Option<FastCommits>,
+}
+
+/// Replays the log into the overlay, if it is not empty.
 ///
 /// # Errors
 /// [`Error::Refused`] if it must be replayed and may not or cannot be; [`Error::Features`]; of the
 /// device and of the overlay.
-pub fn replay(volume: &Volume, options: &Options, findings: &Findings<'_>) -> Result<bool> {
+pub fn replay(
+    volume: &Volume,
+    options: &Options,
+    findings: &Findings<'_>,
+) -> Result<Option<Replayed>> {
     let superblock = volume.superblock();
     let features = superblock.features();
     let needs_recovery = features.incompat.contains(Incompat::RECOVER);
     if !features.compat.contains(Compat::HAS_JOURNAL) {
-        return Ok(false);
+        return Ok(None);
     }
     if is_external(&superblock) {
         return match needs_recovery {
@@ -92,28 +103,25 @@ pub fn replay(volume: &Volume, options: &Options, findings: &Findings<'_>) -> Re
                        file system with that device once, then examine it"
                     .into(),
             }),
-            false => Ok(false),
+            false => Ok(None),
         };
     }
     let Some(found) = find(volume)? else {
-        return Ok(false);
+        return Ok(None);
     };
     let Judged::Right(recovery) = judge(volume, &found)? else {
-        return Ok(false);
+        return Ok(None);
     };
     let log = &recovery.superblock;
     if log.s_start.get() == 0 {
-        return Ok(false);
+        return Ok(None);
     }
     if !options.replay {
         return Err(Error::Refused {
             what: "the journal must be replayed first, and that was not allowed".into(),
         });
     }
-    if has_fast_commits(volume, &recovery)? {
-        let finding = Finding::new(JournalProblem::FastCommits, Place::inode(found.ino));
-        findings.report(finding);
-    }
+    let fast_commits = fast_commits::read(volume, found.ino, &recovery, findings)?;
     if !needs_recovery {
         let finding = Finding::new(JournalProblem::RecoverMissing, Place::inode(found.ino));
         findings.report(finding);
@@ -144,7 +152,7 @@ pub fn replay(volume: &Volume, options: &Options, findings: &Findings<'_>) -> Re
     log.s_sequence = recovery.next_sequence.wrapping_add(1).into();
     put_log_superblock(volume, &found.map, &log, cause)?;
     clear_recover(volume, cause)?;
-    Ok(true)
+    Ok(Some(Replayed { fast_commits }))
 }
 
 /// In the superblock as the replay left it, not as it was read.
@@ -167,25 +175,6 @@ fn clear_recover(volume: &Volume, cause: Cause) -> Result<()> {
             bytes[skip..skip + 1024].copy_from_slice(superblock.as_bytes());
         }
     })
-}
-
-/// Whether changes wait behind the log that were committed on their own. What the log holds is a
-/// consistent file system without them, so that it can be examined.
-fn has_fast_commits(volume: &Volume, recovery: &Recovery) -> Result<bool> {
-    let mut blocks: Vec<Vec<u8>> = Vec::new();
-    for &block in recovery.fast_commit.iter().take(FAST_COMMIT_BLOCKS) {
-        let mut bytes = vec![0; volume.geometry().block_size.len()];
-        volume.overlay().read_block(block, &mut bytes)?;
-        // Behind a block that was never written there is nothing.
-        if bytes.iter().all(|&byte| byte == 0) {
-            break;
-        }
-        blocks.push(bytes);
-    }
-    let inode_size = volume.geometry().inode_size;
-    let blocks = blocks.iter().map(Vec::as_slice);
-    let records = committed_records(blocks, recovery.next_sequence, inode_size);
-    Ok(records.map_or(true, |records| !records.is_empty()))
 }
 
 /// Whether the journal is said to be on another device.

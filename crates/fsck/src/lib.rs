@@ -45,6 +45,7 @@ mod descriptors;
 mod directories;
 mod directory_list;
 mod error;
+mod fast_commits;
 mod finding;
 mod fixed_places;
 mod inode_map;

@@ -17,6 +17,7 @@ use uext4_ondisk::inode::{
 use uext4_ondisk::num::len16;
 use uext4_ondisk::{GroupNr, Ino, Lblk, Pblk};
 
+use crate::bitmaps;
 use crate::directories::reread;
 use crate::error::{Error, Result};
 use crate::finding::{Finding, Place};
@@ -26,6 +27,7 @@ use crate::problem::DirectoryProblem;
 use crate::rebuild::{self, NewName, Old, Request};
 use crate::report::Cause;
 use crate::state::State;
+use crate::volume::generation;
 
 /// The name in the root directory.
 const NAME: &[u8] = b"lost+found";
@@ -131,7 +133,10 @@ fn add(state: &State<'_>, dir: Ino, parent: Ino, names: &[NewName], cause: Cause
 
 /// Puts a name into the first block that has room, in a directory without an index; false if there
 /// is none.
-fn insert(state: &State<'_>, dir: Ino, name: &NewName, cause: Cause) -> Result<bool> {
+///
+/// # Errors
+/// Of the device and of the overlay.
+pub fn insert(state: &State<'_>, dir: Ino, name: &NewName, cause: Cause) -> Result<bool> {
     let Some(old) = Old::read(state, dir)? else {
         return Ok(false);
     };
@@ -235,30 +240,10 @@ pub fn make_directory(
     mode: u16,
     cause: Cause,
 ) -> Result<()> {
-    let geometry = state.geometry();
-    let goal = geometry.inode_group(ino).map(|(group, _)| group);
-    let goal = geometry.group_start(goal.unwrap_or_default());
-    let pblk = state.allocate(goal, 1, "a directory")?;
-    let format = DirFormat::new(geometry);
-    let mut block = vec![0; geometry.block_size.len()];
-    format.fill(&mut block, format.dots(ino, parent).into_iter());
-    if let Some(seed) = geometry.csum_seed {
-        update_tail(&mut block, seed.inode(ino, 0));
-    }
-    state.volume.overlay().replace(pblk, cause, &block)?;
     let raw = new_inode(state, mode);
-    state.volume.update_inode(ino, cause, |bytes| {
-        bytes.fill(0);
-        raw.store(bytes);
-    })?;
-    let extent = Extent {
-        lblk: Lblk(0),
-        len: 1,
-        pblk,
-        unwritten: false,
-    };
-    mapping::store(state, ino, &FileMap::default(), &[extent], cause)?;
-    use_inode(state, ino, cause)?;
+    let mut bytes = vec![0; usize::from(state.geometry().inode_size)];
+    raw.store(&mut bytes);
+    put_directory(state, ino, parent, &bytes, cause)?;
     let links = raw.i_links_count.get();
     state
         .inodes
@@ -268,8 +253,49 @@ pub fn make_directory(
     Ok(())
 }
 
+/// Stores the inode of a directory, whose map is empty, and gives it a block with the names `.` and
+/// `..`.
+///
+/// # Errors
+/// Of the device and of the overlay; [`Error::NoSpace`], with nothing changed.
+pub fn put_directory(
+    state: &State<'_>,
+    ino: Ino,
+    parent: Ino,
+    inode: &[u8],
+    cause: Cause,
+) -> Result<()> {
+    let geometry = state.geometry();
+    let goal = geometry.inode_group(ino).map(|(group, _)| group);
+    let goal = geometry.group_start(goal.unwrap_or_default());
+    let pblk = state.allocate(goal, 1, "a directory")?;
+    let format = DirFormat::new(geometry);
+    let mut block = vec![0; geometry.block_size.len()];
+    format.fill(&mut block, format.dots(ino, parent).into_iter());
+    if let Some(seed) = geometry.csum_seed {
+        update_tail(&mut block, seed.inode(ino, generation(inode)));
+    }
+    state.volume.overlay().replace(pblk, cause, &block)?;
+    state.volume.update_inode(ino, cause, |bytes| {
+        for (byte, new) in bytes.iter_mut().zip(inode) {
+            *byte = *new;
+        }
+    })?;
+    let extent = Extent {
+        lblk: Lblk(0),
+        len: 1,
+        pblk,
+        unwritten: false,
+    };
+    mapping::store(state, ino, &FileMap::default(), &[extent], cause)?;
+    use_inode(state, ino, cause)
+}
+
 /// Makes the part of the inode table that was ever used reach up to an inode.
-fn use_inode(state: &State<'_>, ino: Ino, cause: Cause) -> Result<()> {
+///
+/// # Errors
+/// Of the device and of the overlay.
+pub fn use_inode(state: &State<'_>, ino: Ino, cause: Cause) -> Result<()> {
     let geometry = state.geometry();
     let Some((group, number)) = geometry.inode_group(ino) else {
         return Ok(());
@@ -282,12 +308,14 @@ fn use_inode(state: &State<'_>, ino: Ino, cause: Cause) -> Result<()> {
     if is_whole || is_covered {
         return Ok(());
     }
+    // The field counts nothing where the bitmap was never written.
+    let is_uninit = desc.flags & BG_INODE_UNINIT != 0;
+    bitmaps::first_inodes(state, group, cause)?;
     state.volume.update_group(group, cause, |desc| {
-        desc.itable_unused = match desc.flags & BG_INODE_UNINIT {
-            0 => desc.itable_unused.min(behind),
-            _ => behind,
+        desc.itable_unused = match is_uninit {
+            false => desc.itable_unused.min(behind),
+            true => behind,
         };
-        desc.flags &= !BG_INODE_UNINIT;
     })
 }
 

@@ -119,7 +119,7 @@ fn read(volume: &Volume, ino: Ino) -> Result<Option<RawInode>> {
 }
 
 /// Clusters that an inode says it has.
-fn clusters_of(volume: &Volume, inode: &RawInode) -> u64 {
+pub fn clusters_of(volume: &Volume, inode: &RawInode) -> u64 {
     let geometry = volume.geometry();
     let found = u64::from(inode.i_blocks_high.get()) << 32 | u64::from(inode.i_blocks_lo.get());
     let is_huge = inode.i_flags.get() & InodeFlags::HUGE_FILE.bits() != 0;
@@ -143,9 +143,7 @@ fn release(
     let links = orphan.i_links_count.get();
     volume.update_raw_inode(ino, cause, |inode| {
         inode.i_dtime = match links {
-            // Any time but zero: the mark of a deleted inode. A small one could be taken for the
-            // number of an inode.
-            0 => options.now.max(FIRST_TIME),
+            0 => deletion_time(options),
             _ => 0,
         }
         .into();
@@ -154,6 +152,12 @@ fn release(
         cut::cut(volume, ino, orphan, cause, budget)?;
     }
     Ok(())
+}
+
+/// Any time but zero: the mark of a deleted inode. A small one could be taken for the number of an
+/// inode.
+pub fn deletion_time(options: &Options) -> u32 {
+    options.now.max(FIRST_TIME)
 }
 
 /// A time that no inode number in `i_dtime` can be taken for, unless there are so many inodes.

@@ -200,7 +200,8 @@ impl<'a> Findings<'a> {
         if finding.problem == JournalProblem::FastCommits.into() {
             self.fast_commits.store(true, Ordering::Relaxed);
         }
-        let follows = self.held.explains(&finding);
+        let is_replayed = finding.problem == QuotaProblem::Usage.into() && self.has_fast_commits();
+        let follows = is_replayed || self.held.explains(&finding);
         match finding.problem.info().severity {
             Severity::Note => self.notes.fetch_add(1, Ordering::Relaxed),
             _ if follows => self.notes.fetch_add(1, Ordering::Relaxed),
@@ -281,7 +282,7 @@ impl<'a> Findings<'a> {
             .map(|count| count.load(Ordering::Relaxed))
     }
 
-    /// Whether the journal holds fast commits, which a repair would lose.
+    /// Whether the journal held fast commits.
     pub fn has_fast_commits(&self) -> bool {
         self.fast_commits.load(Ordering::Relaxed)
     }

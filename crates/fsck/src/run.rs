@@ -5,7 +5,7 @@ use std::sync::Arc;
 use uext4_blockdev::BlockDevice;
 
 use crate::clusters::ClusterSet;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::finding::{Finding, Place};
 use crate::mmp::{Pause, while_claimed};
 use crate::options::Options;
@@ -16,10 +16,10 @@ use crate::redo::{FoundLog, clear_pointer};
 use crate::report::{Cause, Findings, Observer, Pass, Progress};
 use crate::state::State;
 use crate::summary::Summary;
-use crate::superblock;
+use crate::superblock::{self, Opened};
 use crate::{
-    bitmaps, connect, directories, inodes, journal, links, memory, quota, resize_inode, shared,
-    xattr,
+    bitmaps, connect, directories, fast_commits, inodes, journal, links, memory, quota,
+    resize_inode, shared, xattr,
 };
 
 /// Most rounds of a repair. Two are usual: one that mends and one that finds nothing more.
@@ -95,11 +95,10 @@ pub fn examine(
 }
 
 /// Examines the file system on `device`, and then what the remedies make of it, until nothing
-/// more is found. The device is not changed. A file system that is right but for fast commits that
-/// wait in its journal is left to the next mount, which replays them: nothing changes.
+/// more is found. The device is not changed.
 ///
 /// # Errors
-/// As [`examine`]; [`Error::FastCommits`] if it is not right and has them.
+/// As [`examine`].
 pub fn plan(
     device: &Arc<dyn BlockDevice>,
     options: &Options,
@@ -140,18 +139,13 @@ fn rounds(
     // What was found before an error is shown too.
     findings.finish_pass();
     let (summary, mut overlay, mut used) = first?;
-    used.add_removed_and(None);
     let was_clean = findings.count() == 0;
-    if rounds_max > 1 && findings.has_fast_commits() {
-        if !was_clean {
-            return Err(Error::FastCommits);
-        }
-        overlay = Overlay::new(Arc::clone(device), block_size, options.memory / 4);
-    }
     let orphans = findings.orphans();
     let mut is_clean = was_clean;
+    // What the replay of fast commits makes is examined again, too.
+    let mut is_settled = was_clean && !findings.has_fast_commits();
     for _ in 1..rounds_max {
-        if is_clean {
+        if is_settled {
             break;
         }
         findings.begin_round();
@@ -160,6 +154,7 @@ fn rounds(
         (_, overlay, used) = round(overlay, options, &findings)?;
         used.add_removed_and(Some(&owned));
         is_clean = findings.count() == before;
+        is_settled = is_clean;
     }
     overlay.settle()?;
     Ok(Outcome {
@@ -211,8 +206,17 @@ fn round(
         done: 0,
         total: 1,
     })?;
-    let volume = superblock::open(overlay, options, findings)?;
+    let Opened {
+        mut volume,
+        fast_commits,
+    } = superblock::open(overlay, options, findings)?;
     findings.finish_pass();
+    let mut owned = None;
+    if let Some(fast_commits) = fast_commits {
+        let used;
+        (volume, used) = fast_commits::replay(options, findings, volume, &fast_commits)?;
+        owned = Some(used);
+    }
     let mut state = State::new(options, findings, volume);
     let mut summary = Summary {
         memory: memory::expected(&state.volume, options),
@@ -235,5 +239,6 @@ fn round(
     quota::run(&state)?;
     bitmaps::run(&state, &mut summary)?;
     findings.finish_pass();
+    state.used.add_removed_and(owned.as_ref());
     Ok((summary, state.volume.into_overlay(), state.used))
 }

@@ -31,6 +31,7 @@ use uext4_ondisk::{BlockSize, Geometry, GroupNr, Pblk};
 use zerocopy::IntoBytes;
 
 use crate::error::{Error, Result};
+use crate::journal::FastCommits;
 use crate::options::Options;
 use crate::orphans::Replay;
 use crate::overlay::Overlay;
@@ -48,18 +49,29 @@ pub fn block_size(device: &Arc<dyn BlockDevice>, options: &Options) -> Result<Bl
     Ok(find(device.as_ref(), options)?.geometry.block_size)
 }
 
+/// A file system whose shape is known.
+#[derive(Debug)]
+pub struct Opened {
+    /// The file system as the log of its journal makes it.
+    pub volume: Volume,
+    /// What is to be replayed besides.
+    pub fast_commits: Option<FastCommits>,
+}
+
 /// Examines superblock, descriptors, journal and orphans, and returns the file system.
 ///
 /// # Errors
 /// [`Error::NotExt4`], [`Error::Features`], [`Error::CutOff`], [`Error::Refused`]; of the device
 /// and of the overlay.
-pub fn open(overlay: Overlay, options: &Options, findings: &Findings<'_>) -> Result<Volume> {
+pub fn open(overlay: Overlay, options: &Options, findings: &Findings<'_>) -> Result<Opened> {
     let found = usable(&overlay, options, findings)?;
     let mut volume = volume(overlay, found.geometry, found.superblock, options)?;
     mmp::refuse_if_in_use(&volume, options)?;
     let mut replay = Replay::NotNeeded;
-    if journal::replay(&volume, options, findings)? {
+    let mut fast_commits = None;
+    if let Some(replayed) = journal::replay(&volume, options, findings)? {
         replay = Replay::Done;
+        fast_commits = replayed.fast_commits;
         let overlay = volume.into_overlay();
         let found = usable(&overlay, options, findings)?;
         volume = self::volume(overlay, found.geometry, found.superblock, options)?;
@@ -86,10 +98,16 @@ pub fn open(overlay: Overlay, options: &Options, findings: &Findings<'_>) -> Res
     orphan_file::run(&volume, findings)?;
     mmp::run(&volume, findings)?;
     journal::mend(&volume, findings)?;
+    if let Some(fast_commits) = &mut fast_commits {
+        fast_commits.keep_orphans(&volume)?;
+    }
     orphans::run(&volume, options, findings, replay)?;
     resize_inode::run(&volume, findings)?;
     backups::run(&volume, findings)?;
-    Ok(volume)
+    Ok(Opened {
+        volume,
+        fast_commits,
+    })
 }
 
 fn shape_of(superblock: &SuperBlock) -> Result<Geometry> {

@@ -69,9 +69,19 @@ impl TestImage {
         Arc::new(MemoryDevice::from_bytes(fs::read(&self.path).unwrap()))
     }
 
+    /// What an examination says.
+    pub fn examined(&self) -> crate::Result<Outcome> {
+        crate::examine(&self.device(), &self.options, &Silent)
+    }
+
     /// The names of what an examination finds, in order.
     pub fn found(&self) -> Vec<&'static str> {
-        names(&crate::examine(&self.device(), &self.options, &Silent).unwrap())
+        names(&self.examined().unwrap())
+    }
+
+    /// Whether an examination finds no more than notes.
+    pub fn is_clean(&self) -> bool {
+        self.examined().unwrap().is_clean
     }
 
     /// Repairs the image; e2fsck and a second examination find nothing afterwards. Returns the

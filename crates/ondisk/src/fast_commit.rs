@@ -7,7 +7,9 @@
 //! A commit counts only once its TAIL is there and sums it: the crc32c (from 0) of every record
 //! since the TAIL before, heads of records included, up to the sum itself. A TAIL fills its block.
 //!
-//! Left out: doing what the records say.
+//! Left out: doing what the records say. [`FastCommit`] is what they say together.
+
+mod outcome;
 
 use std::mem::size_of;
 
@@ -21,6 +23,8 @@ use crate::extent::{Extent, RawExtent};
 use crate::inode::GOOD_OLD_INODE_SIZE;
 use crate::num::len64;
 use crate::units::{Ino, Lblk};
+
+pub use outcome::{ChangedInode, ChangedNames, FastCommit};
 
 /// Tag: blocks now map so.
 pub const FC_TAG_ADD_RANGE: u16 = 1;

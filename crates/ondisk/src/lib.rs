@@ -29,6 +29,7 @@ pub mod htree;
 pub mod indirect;
 pub mod inode;
 pub mod journal;
+pub mod mapping;
 pub mod mmp;
 pub mod num;
 pub mod orphan;

@@ -173,7 +173,7 @@ fn examine(args: &SalvageArgs, device: &Arc<dyn BlockDevice>) -> Result<Readable
             used: Some(outcome.used),
             device: Arc::new(outcome.overlay),
         }),
-        Err(error @ (Error::NoSpace { .. } | Error::FastCommits)) => {
+        Err(error @ Error::NoSpace { .. }) => {
             messages::warning(format_args!("{image}: {error}; it is read as it is"));
             Ok(Readable {
                 problems: Problems::default(),

@@ -15,10 +15,11 @@ use uext4_ondisk::superblock::SuperBlock;
 use uext4_ondisk::{Damage, Geometry, GroupNr, Ino, Pblk};
 
 use crate::base::error::{Error, Result};
-use crate::base::fast_commit::{FastCommit, ReplaySummary};
+use crate::base::fast_commit::ReplaySummary;
 use crate::base::invalid::Invalid;
 use crate::base::owner::{self, Kind, tag};
 use crate::base::rescue::Rescue;
+use uext4_ondisk::fast_commit::FastCommit;
 
 /// Blocks of an inode table that are read at once, a power of two.
 pub(crate) const ITABLE_READAHEAD: u64 = 32;

@@ -32,13 +32,13 @@ use uext4_ondisk::{Damage, Ino, Lblk, Pblk};
 use zerocopy::FromBytes;
 
 use crate::base::error::{Error, Result};
-use crate::base::fast_commit::ChangedNames;
 use crate::base::mapping::{MapState, Mapping};
 use crate::base::owner::{Kind, Owner};
 use crate::inode::inline::InlineDir;
 use crate::inode::{Inode, iget};
 use crate::journal::sbi::Sbi;
 use crate::map::MapCursor;
+use uext4_ondisk::fast_commit::ChangedNames;
 
 /// Blocks of a directory that are read at once.
 const DIR_READAHEAD: u32 = 32;

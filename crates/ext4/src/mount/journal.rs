@@ -14,10 +14,11 @@ use uext4_ondisk::{Damage, Ino, Lblk};
 
 use crate::base::disk::Disk;
 use crate::base::error::{Error, Result};
-use crate::base::fast_commit::{FastCommit, ReplaySummary};
+use crate::base::fast_commit::ReplaySummary;
 use crate::base::mapping::MapState;
 use crate::inode::iget;
 use crate::map::MapCursor;
+use uext4_ondisk::fast_commit::FastCommit;
 
 /// Bytes of fast commits that are read, at most: 64 times what mke2fs sets aside.
 const FAST_COMMIT_MAX: u64 = 64 << 20;

@@ -14,7 +14,6 @@ use uext4_ondisk::{BlockSize, Damage, Geometry, Pblk};
 
 use crate::base::disk::Disk;
 use crate::base::error::{Error, Result};
-use crate::base::fast_commit::FastCommit;
 use crate::base::invalid::Invalid;
 use crate::base::memory::{Memory, default_budget};
 use crate::base::rescue::{Rescue, Usable, superblock_at};
@@ -32,6 +31,7 @@ use crate::mount::open_options::OpenOptions;
 use crate::orphan::change::Orphans;
 use crate::quota::Quotas;
 use crate::replay::redo;
+use uext4_ondisk::fast_commit::FastCommit;
 
 /// One part in so many of the memory for metadata is for names.
 const NAMES_SHARE: usize = 8;
@@ -276,7 +276,9 @@ fn open_journal(
     let counts = sbi.geometry().features.ro_compat;
     if waiting.is_some() && counts.contains(RoCompat::QUOTA) {
         return Err(Error::Unsupported {
-            what: "redoing fast commits where quotas are counted: run e2fsck first".to_owned(),
+            what:
+                "redoing fast commits where quotas are counted: run `uext4 repair` or e2fsck first"
+                    .to_owned(),
         });
     }
     let (blocks, block_size) = (sbi.geometry().blocks_count, sbi.geometry().block_size);

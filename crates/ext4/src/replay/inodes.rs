@@ -9,7 +9,6 @@ use uext4_ondisk::num::len64;
 use uext4_ondisk::{Ino, Lblk};
 
 use crate::base::error::Result;
-use crate::base::fast_commit::ChangedInode;
 use crate::base::mapping::MapState;
 use crate::dir;
 use crate::file::evict::has_map;
@@ -23,6 +22,7 @@ use crate::map::map_blocks;
 use crate::replay::plan::{End, Fate};
 use crate::replay::{misfit, ranges, too_large};
 use crate::xattr;
+use uext4_ondisk::fast_commit::ChangedInode;
 
 /// Flags that no fast commit sets or clears.
 const FIXED: InodeFlags = InodeFlags::ENCRYPT

@@ -31,10 +31,10 @@ use std::collections::BTreeMap;
 use uext4_ondisk::{Damage, Ino};
 
 use crate::base::error::{Error, Result};
-use crate::base::fast_commit::FastCommit;
 use crate::inode::Inode;
 use crate::journal::handle::Handle;
 use crate::journal::sbi::Sbi;
+use uext4_ondisk::fast_commit::FastCommit;
 
 use plan::{End, Plan};
 
@@ -89,7 +89,7 @@ fn check_room(handle: &Handle<'_>) -> Result<()> {
 fn too_large() -> Error {
     Error::Unsupported {
         what: "writing while more fast commits wait in the journal than one transaction can hold: \
-            run e2fsck first"
+            run `uext4 repair` or e2fsck first"
             .to_owned(),
     }
 }

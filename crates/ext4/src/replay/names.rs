@@ -4,13 +4,13 @@ use uext4_ondisk::inode::FileType;
 use uext4_ondisk::{Damage, Ino};
 
 use crate::base::error::{Error, Result};
-use crate::base::fast_commit::ChangedNames;
 use crate::dir;
 use crate::dir::namei::lookup;
 use crate::inode::Inode;
 use crate::journal::handle::Handle;
 use crate::replay::plan::{End, Plan};
 use crate::replay::{Inodes, check_room};
+use uext4_ondisk::fast_commit::ChangedNames;
 
 /// Adds and removes the changed entries of all directories.
 pub(super) fn apply(handle: &Handle<'_>, plan: &Plan<'_>, inodes: &mut Inodes) -> Result<()> {

@@ -9,11 +9,11 @@ use uext4_ondisk::{Damage, Ino};
 
 use crate::alloc::groups::is_inode_used;
 use crate::base::error::{Error, Result};
-use crate::base::fast_commit::{ChangedInode, ChangedNames, FastCommit};
 use crate::dir::namei::{check_name, is_hidden, lookup};
 use crate::inode::{Inode, LINKS_MAX, iget};
 use crate::journal::sbi::Sbi;
 use crate::replay::misfit;
+use uext4_ondisk::fast_commit::{ChangedInode, ChangedNames, FastCommit};
 
 /// The final state of an inode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -410,6 +410,6 @@ fn counted(ino: Ino, old: &Inode) -> Error {
 
 fn unsupported(what: &str) -> Error {
     Error::Unsupported {
-        what: format!("writing after {what}: run e2fsck first"),
+        what: format!("writing after {what}: run `uext4 repair` or e2fsck first"),
     }
 }

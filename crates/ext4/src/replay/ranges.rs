@@ -6,7 +6,6 @@ use uext4_ondisk::num::lo16;
 use uext4_ondisk::{Damage, Ino, Lblk, Pblk};
 
 use crate::base::error::{Error, Result};
-use crate::base::fast_commit::ChangedInode;
 use crate::base::mapping::{MapState, Mapping};
 use crate::file::evict::has_map;
 use crate::inode::Inode;
@@ -17,6 +16,7 @@ use crate::map::change::Progress;
 use crate::map::map_blocks;
 use crate::replay::plan::{End, Fate};
 use crate::replay::{misfit, too_large};
+use uext4_ondisk::fast_commit::ChangedInode;
 
 /// Splits `wanted` into pieces that each have one state in the current map, and returns these
 /// states.

@@ -74,16 +74,22 @@ pub fn fresh_blocks(state: &State<'_>, group: GroupNr, desc: &GroupDesc, bytes: 
 /// The inode bitmap of a group, padded to a block.
 pub fn inodes(state: &State<'_>, group: GroupNr, bytes: &mut Vec<u8>) {
     let geometry = state.geometry();
-    bytes.clear();
-    bytes.resize(geometry.block_size.len(), 0);
-    for bit in 0..reserved_inodes(state, group) {
-        set(bytes, bit);
-    }
+    no_inodes(state, group, bytes);
     let first = Ino(group.0.saturating_mul(geometry.inodes_per_group.get()));
     for (ino, kind) in state.inodes.kinds_in_group(group) {
         if kind != Kind::Unused {
             set(bytes, ino.0.saturating_sub(first.0).saturating_sub(1));
         }
+    }
+}
+
+/// The inode bitmap of a group without inodes in use but reserved ones.
+pub fn no_inodes(state: &State<'_>, group: GroupNr, bytes: &mut Vec<u8>) {
+    let geometry = state.geometry();
+    bytes.clear();
+    bytes.resize(geometry.block_size.len(), 0);
+    for bit in 0..reserved_inodes(state, group) {
+        set(bytes, bit);
     }
     pad(bytes, geometry.inodes_per_group.get());
 }

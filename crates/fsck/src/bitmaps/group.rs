@@ -12,6 +12,7 @@ use crate::error::Result;
 use crate::finding::{Finding, Place};
 use crate::inode_map::Kind;
 use crate::problem::GroupProblem;
+use crate::report::Cause;
 use crate::state::State;
 
 /// Which bitmaps of a group were never written.
@@ -92,22 +93,29 @@ pub fn uninitialised(state: &State<'_>, group: GroupNr, scratch: &mut Vec<u8>) -
     Ok(())
 }
 
-/// Writes a bitmap for the first time.
+/// Writes a bitmap for the first time, with a finding.
 fn initialise(state: &State<'_>, group: GroupNr, is_of_inodes: bool, bytes: &[u8]) -> Result<()> {
-    let desc = state.volume.group(group);
-    let (problem, block, flag) = match is_of_inodes {
-        false => (
-            GroupProblem::BlocksUninit,
-            desc.block_bitmap,
-            BG_BLOCK_UNINIT,
-        ),
-        true => (
-            GroupProblem::InodesUninit,
-            desc.inode_bitmap,
-            BG_INODE_UNINIT,
-        ),
+    let problem = match is_of_inodes {
+        false => GroupProblem::BlocksUninit,
+        true => GroupProblem::InodesUninit,
     };
     let cause = state.report(Finding::new(problem, Place::group(group)));
+    write_first(state, group, is_of_inodes, bytes, cause)
+}
+
+/// Writes a bitmap for the first time.
+pub fn write_first(
+    state: &State<'_>,
+    group: GroupNr,
+    is_of_inodes: bool,
+    bytes: &[u8],
+    cause: Cause,
+) -> Result<()> {
+    let desc = state.volume.group(group);
+    let (block, flag) = match is_of_inodes {
+        false => (desc.block_bitmap, BG_BLOCK_UNINIT),
+        true => (desc.inode_bitmap, BG_INODE_UNINIT),
+    };
     if block.0 != 0 && state.geometry().contains(block, 1) {
         state.volume.overlay().replace(block, cause, bytes)?;
     }
@@ -276,7 +284,7 @@ pub fn counts(state: &State<'_>, group: GroupNr, counted: Counted) -> Result<()>
 }
 
 /// The checksum of a bitmap as the descriptor keeps it; `None` if it keeps none.
-fn checksum(state: &State<'_>, is_of_inodes: bool, bytes: &[u8]) -> Option<u32> {
+pub fn checksum(state: &State<'_>, is_of_inodes: bool, bytes: &[u8]) -> Option<u32> {
     let geometry = state.geometry();
     let bits = match is_of_inodes {
         false => geometry.clusters_per_group,
@@ -287,7 +295,8 @@ fn checksum(state: &State<'_>, is_of_inodes: bool, bytes: &[u8]) -> Option<u32> 
     Some(bitmap_checksum(seed, summed, geometry.desc_size.into()))
 }
 
-fn set_checksum(desc: &mut GroupDesc, is_of_inodes: bool, sum: Option<u32>) {
+/// Stores such a checksum, if there is one.
+pub fn set_checksum(desc: &mut GroupDesc, is_of_inodes: bool, sum: Option<u32>) {
     if let Some(sum) = sum {
         match is_of_inodes {
             false => desc.block_bitmap_csum = sum,

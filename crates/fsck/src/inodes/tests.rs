@@ -47,7 +47,7 @@ fn pass_on(overlay: Overlay, then: impl FnOnce(&mut State<'_>)) -> (Vec<&'static
     let names = Names::default();
     let findings = Findings::new(&names, 1000);
     let volume = superblock::open(overlay, &options, &findings).unwrap();
-    let mut state = State::new(&options, &findings, volume);
+    let mut state = State::new(&options, &findings, volume.volume);
     run(&mut state).unwrap();
     findings.finish_pass();
     then(&mut state);

@@ -7,8 +7,11 @@ super::problems! {
         "the journal holds {found} blocks that are not in their places yet",
         "write them there, and mark the journal as empty";
     FastCommits = "journal-fast-commits", Note, Nothing, [],
-        "the journal holds fast commits: the file system is examined as it was before them",
-        "leave them to the next mount for writing, which replays them";
+        "the journal holds {found} changes that were committed behind its log",
+        "replay them, before anything else is mended but inodes and directories";
+    FastCommitMisfit = "journal-fast-commit-misfit", Damage, Data, [],
+        "a change that was committed behind the log does not fit the file system",
+        "leave it out";
     RecoverMissing = "journal-recover-missing", Damage, Nothing,
         ["PR_0_JOURNAL_RECOVER_SET", "PR_0_JOURNAL_RUN", "PR_0_JOURNAL_RECOVERY_CLEAR"],
         "the journal is not empty, but needs_recovery is not set", "replay the journal";

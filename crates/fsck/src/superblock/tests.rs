@@ -35,7 +35,7 @@ pub(crate) fn opened(device: &Arc<MemoryDevice>, options: &Options) -> Opened {
     let result = block_size(&base, options)
         .map(|size| Overlay::new(Arc::clone(&base), size, u64::MAX))
         .and_then(|overlay| open(overlay, options, &findings))
-        .map(|volume| {
+        .map(|super::Opened { volume, .. }| {
             let mut bytes = vec![0; device.to_bytes().len()];
             volume.overlay().read_at(0, &mut bytes).unwrap();
             Arc::new(MemoryDevice::from_bytes(bytes))

@@ -7,6 +7,7 @@ mod cases;
 mod collection;
 mod damaged;
 mod directories;
+mod fast_commits;
 mod judge;
 mod kernel;
 mod power_cut;

@@ -9,8 +9,9 @@ use uext4_blockdev::MemoryDevice;
 use uext4_testkit::SplitMix64;
 
 use super::maker::{Left, Raw, Record, add, creat, del, link, one_of_everything, unlink};
-use super::{complaints, open_and_close};
+use super::{complaints, open_and_close, repaired, repaired_unjudged, tree};
 use crate::exercise::exercise;
+use crate::tree::assert_equal;
 use crate::writing::device::{judge, steps};
 
 /// Opens an image with these records, which must be refused, and reports why. Nothing may have
@@ -21,6 +22,8 @@ fn refused(left: &Left, records: &[Record], what: &str) -> Error {
         panic!("{what}: not refused");
     };
     unchanged(left, &image, what);
+    // A repair leaves out what does not fit.
+    repaired(&image, what);
     let again = open_and_close(Arc::clone(&image) as _).unwrap_err();
     assert_eq!(error.to_string(), again.to_string(), "{what}");
     error
@@ -233,11 +236,19 @@ fn random_damage_is_refused_or_leaves_something_sound() {
         }
         let image = Arc::new(left.with(&records));
         let what = format!("round {round}");
+        let repaired = (round % 4 == 0).then(|| match round % 20 {
+            0 => repaired(&image, &what).0,
+            _ => repaired_unjudged(&image, &what).0,
+        });
         match open_and_close(Arc::clone(&image) as _) {
             Ok(()) => {
                 redone += 1;
                 let complaints = complaints(&image);
                 assert!(complaints.is_empty(), "{what}: {complaints:#?}");
+                if let Some(repaired) = repaired {
+                    let what = format!("{what}, repaired");
+                    assert_equal(&tree(&image), &tree(&repaired), &what);
+                }
                 if round % 25 == 0 {
                     judge(&image, &what);
                 }
@@ -257,7 +268,7 @@ fn inodes_of_random_bytes_neither_panic_nor_hang() {
     let left = Left::usual("-t ext4 -b 1024 -J size=2 -O inline_data");
     let good = one_of_everything(&left);
     let mut random = SplitMix64::new(12);
-    for _ in 0..steps(300, 30_000) {
+    for round in 0..steps(300, 30_000) {
         let mut records = good.clone();
         for _ in 0..=random.below(6) {
             let at = random.below(records.len() as u64) as usize;
@@ -266,6 +277,7 @@ fn inodes_of_random_bytes_neither_panic_nor_hang() {
             value[place] = random.next_u64() as u8;
         }
         let image = Arc::new(left.with(&records));
+        repaired_unjudged(&image, &format!("round {round}"));
         let _ = open_and_close(Arc::clone(&image) as _);
         exercise(image);
     }

@@ -13,7 +13,7 @@ use uext4_blockdev::MemoryDevice;
 
 use super::cuts::for_each_cut;
 use super::workload::Workload;
-use super::{complaints, load, open_and_close, reader, tree};
+use super::{complaints, load, open_and_close, reader, repaired, tree};
 use crate::mke2fs::mke2fs;
 use crate::tree::{Oracle, Tree, assert_equal, of_host};
 use crate::writing::device::{judge, steps};
@@ -42,6 +42,9 @@ fn redo_and_compare(crashed: &Path, live: &Tree, what: &str) -> usize {
     let image = Arc::new(load(crashed));
     let records = waiting(&image);
     assert_equal(live, &tree(&image), &format!("{what}, read"));
+    let (repaired, found) = repaired(&image, what);
+    assert_equal(live, &tree(&repaired), &format!("{what}, repaired"));
+    assert!(found.is_empty(), "{what}: {found:#?}");
     let redone = Arc::new(image.snapshot());
     match open_and_close(Arc::clone(&redone) as _) {
         Ok(()) => {}

@@ -1,0 +1,99 @@
+//! The replay of fast commits: changes that were committed behind the log of the journal.
+//!
+//! The log alone leaves a consistent file system. Its inodes and directories are examined first, so
+//! that the replay works on what is right, and takes no block that anything owns; then the changes
+//! are made, and all passes examine the result.
+//!
+//! ```text
+//! superblock ─▶ inodes ─▶ directories ─▶ plan ─▶ claim ─▶ inodes, maps ─▶ names ─▶ ends ─▶ marks
+//!               of the log's state       each inode: new, stays, dies      links    bitmaps
+//! ```
+//! Only the result of all records counts, so nothing depends on their order. Blocks that files map
+//! now are claimed before any other block is allocated. A file whose last name is gone becomes an
+//! orphan, as it does in the kernel. What does not fit is left out, with a finding, and loses no
+//! more than itself: a block that is in use otherwise, a name for an inode that does not exist.
+//!
+//! Not done: times of directories, which are not recorded.
+
+mod inodes;
+mod maps;
+mod names;
+mod plan;
+
+use uext4_ondisk::Ino;
+use uext4_ondisk::inode::FileType;
+
+use crate::clusters::ClusterSet;
+use crate::error::Result;
+use crate::finding::{Finding, Place};
+use crate::inode_map::Kind;
+use crate::journal::FastCommits;
+use crate::options::Options;
+use crate::problem::JournalProblem;
+use crate::report::{Cause, Findings};
+use crate::state::State;
+use crate::volume::Volume;
+use crate::{bitmaps, directories};
+use plan::{End, Plan};
+
+/// Replays fast commits. Returns the file system, and all clusters that had an owner before or have
+/// one now.
+///
+/// # Errors
+/// Of the device and of the overlay; [`crate::Error::Cancelled`].
+pub fn replay(
+    options: &Options,
+    findings: &Findings<'_>,
+    volume: Volume,
+    fast_commits: &FastCommits,
+) -> Result<(Volume, ClusterSet)> {
+    let mut state = State::new(options, findings, volume);
+    crate::inodes::run(&mut state)?;
+    directories::run(&state)?;
+    let before = ClusterSet::new(state.geometry());
+    before.add_removed_and(Some(&state.used));
+    let plan = Plan::new(&state, fast_commits)?;
+    apply(&state, &plan, &before)?;
+    findings.finish_pass();
+    state.used.add_removed_and(None);
+    Ok((state.volume, state.used))
+}
+
+fn apply(state: &State<'_>, plan: &Plan<'_>, before: &ClusterSet) -> Result<()> {
+    let mut claimed = Vec::new();
+    for (ino, fate) in plan.fates() {
+        claimed.push(maps::claim(state, plan, ino, fate)?);
+    }
+    let mut new = Vec::new();
+    for ((ino, fate), claimed) in plan.fates().zip(claimed) {
+        inodes::put(state, plan, ino, fate, claimed)?;
+        let is_there = |kind| state.inodes.get(ino).kind == Kind::File(kind);
+        if fate.is_new_number()
+            && let Some(kind) = fate.kind.filter(|&kind| is_there(kind))
+        {
+            new.push((ino, kind == FileType::Directory));
+        }
+    }
+    names::apply(state, plan)?;
+    for (ino, fate) in plan.fates() {
+        if fate.end == End::Dies {
+            inodes::release(state, plan, ino, fate)?;
+        }
+    }
+    bitmaps::note_replayed(state, before, &new, plan.cause())
+}
+
+/// Reports that a change of an inode is left out.
+fn misfit(state: &State<'_>, ino: Ino) -> Cause {
+    let place = Place::inode(ino);
+    state.report(Finding::new(JournalProblem::FastCommitMisfit, place))
+}
+
+/// The same of a name in a directory.
+fn misfit_name(state: &State<'_>, dir: Ino, name: &[u8]) -> Cause {
+    let place = Place::inode(dir).name(name);
+    state.report(Finding::new(JournalProblem::FastCommitMisfit, place))
+}
+
+#[cfg(test)]
+mod tests;
