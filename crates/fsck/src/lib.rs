@@ -91,6 +91,7 @@ pub use redo::{FoundLog, UnfinishedRepair, Writes};
 pub use report::{Cause, Observer, Pass, Progress};
 pub use run::{Outcome, examine, findings, plan};
 pub use summary::Summary;
+pub use superblock::{Guess, guess};
 
 #[cfg(test)]
 mod tests;

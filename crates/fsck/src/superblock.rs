@@ -15,6 +15,7 @@
 mod checks;
 mod find;
 mod fit;
+mod guess;
 mod lost;
 mod orphan_file;
 mod quota_files;
@@ -38,6 +39,8 @@ use crate::report::{Cause, Findings};
 use crate::volume::Volume;
 use crate::{backups, descriptors, journal, mmp, orphans, resize_inode};
 use find::{Found, find};
+
+pub use guess::{Guess, guess};
 
 /// The unit in which the changes of this device will be counted: the block size by the superblock
 /// that can be used.
