@@ -15,6 +15,7 @@
 
 mod create;
 mod map;
+mod older;
 mod repair;
 
 use std::sync::Arc;
@@ -40,6 +41,7 @@ use crate::volume::Volume;
 
 pub use create::recreate;
 pub use map::Map;
+pub use older::restore;
 pub use repair::mend;
 
 /// Most blocks of the fast commit area that are searched for the first commit. It is much shorter.

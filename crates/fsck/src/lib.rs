@@ -76,6 +76,7 @@ mod threads;
 mod tree;
 pub mod undo;
 mod usage;
+mod used_inodes;
 mod volume;
 mod xattr;
 mod xattr_blocks;
