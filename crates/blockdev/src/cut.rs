@@ -30,10 +30,24 @@ impl CutDevice {
         }
     }
 
-    /// Whether what is missing reads as zeroes from now on. An examination mends it then like
-    /// anything else that is empty; files must never be read so.
+    /// Whether what is missing, or cannot be read, reads as zeroes from now on. An examination
+    /// mends it then like anything else that is empty; files must never be read so.
     pub fn read_zeroes(&self, whether: bool) {
         self.reads_zeroes.store(whether, Ordering::Relaxed);
+    }
+
+    /// Reads sector by sector what the device returns, and zeroes for the rest.
+    fn read_readable(&self, mut offset: u64, mut buf: &mut [u8]) {
+        let sector = u64::from(self.device.sector_size().max(1));
+        while !buf.is_empty() {
+            let len = (sector - offset % sector).min(buf.len() as u64);
+            let (part, rest) = buf.split_at_mut(len as usize);
+            if self.device.read_at(offset, part).is_err() {
+                part.fill(0);
+            }
+            offset = offset.saturating_add(len);
+            buf = rest;
+        }
     }
 }
 
@@ -69,9 +83,15 @@ impl BlockDevice for CutDevice {
         }
         let (here, beyond) = buf.split_at_mut(present as usize);
         beyond.fill(0);
-        match here.is_empty() {
-            true => Ok(()),
-            false => self.device.read_at(offset, here),
+        if here.is_empty() {
+            return Ok(());
+        }
+        match self.device.read_at(offset, here) {
+            Err(Error::Io { .. }) if self.reads_zeroes.load(Ordering::Relaxed) => {
+                self.read_readable(offset, here);
+                Ok(())
+            }
+            read => read,
         }
     }
 

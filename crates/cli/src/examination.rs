@@ -44,6 +44,7 @@ impl ExamineArgs {
             superblock: self.image.superblock,
             block_size: self.block_size,
             replay: !self.image.no_replay,
+            older_copies: false,
             shared_blocks: SharedBlocks::Clone,
             rebuild_directories: false,
             abandoned_mmp: None,

@@ -30,6 +30,7 @@ mod json;
 mod listener;
 mod messages;
 mod metrics;
+mod missing;
 mod mke2fs;
 mod mode;
 mod mount_failure;

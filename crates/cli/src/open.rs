@@ -99,6 +99,29 @@ pub fn open_to_read(place: &PlaceArgs, options: &OpenOptions) -> Result<Image, F
 /// # Errors
 /// Exit 8 if the image cannot be opened, is in use, or holds something else.
 pub fn to_examine(args: &ImageArgs, access: Access) -> Result<Arc<dyn BlockDevice>, Failure> {
+    let device = device(args, access)?;
+    if args.superblock.is_none() && !holds_ext(&*device) && !identify::lost_its_superblock(&*device)
+    {
+        return Err(identify::not_ext(&args.place.image, &device));
+    }
+    Ok(device)
+}
+
+/// The same to read what can be read: the superblock and all backups may be lost, but what has the
+/// name of something else is refused.
+///
+/// # Errors
+/// As [`to_examine`].
+pub fn to_salvage(args: &ImageArgs) -> Result<Arc<dyn BlockDevice>, Failure> {
+    let device = device(args, Access::ReadOnly)?;
+    if args.superblock.is_none() && !holds_ext(&*device) && identify::holds_another(&*device) {
+        return Err(identify::not_ext(&args.place.image, &device));
+    }
+    Ok(device)
+}
+
+/// The part of the image that the options name.
+fn device(args: &ImageArgs, access: Access) -> Result<Arc<dyn BlockDevice>, Failure> {
     let image = &args.place.image;
     let whole = match access {
         Access::ReadWrite => writable(image)?,
@@ -112,15 +135,10 @@ pub fn to_examine(args: &ImageArgs, access: Access) -> Result<Arc<dyn BlockDevic
         .map_err(|error| device_failure(image, &error))?,
     };
     let whole: Arc<dyn BlockDevice> = Arc::new(whole);
-    let device = match args.superblock.is_some() && args.place.is_found() && holds_ext(&*whole) {
-        true => whole,
-        false => part(whole, &args.place)?,
-    };
-    if args.superblock.is_none() && !holds_ext(&*device) && !identify::lost_its_superblock(&*device)
-    {
-        return Err(identify::not_ext(image, &device));
+    match args.superblock.is_some() && args.place.is_found() && holds_ext(&*whole) {
+        true => Ok(whole),
+        false => part(whole, &args.place),
     }
-    Ok(device)
 }
 
 /// Where the kernel has the image mounted and may write: what is read of it changes meanwhile.

@@ -19,6 +19,7 @@
 mod create;
 mod fast_commits;
 mod map;
+mod older;
 mod repair;
 
 use std::sync::Arc;
@@ -44,6 +45,7 @@ use crate::volume::Volume;
 pub use create::recreate;
 pub use fast_commits::FastCommits;
 pub use map::Map;
+pub use older::restore;
 pub use repair::mend;
 
 /// Where the journal's map was found.

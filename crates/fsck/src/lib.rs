@@ -77,6 +77,7 @@ mod threads;
 mod tree;
 pub mod undo;
 mod usage;
+mod used_inodes;
 mod volume;
 mod xattr;
 mod xattr_blocks;
@@ -92,6 +93,7 @@ pub use redo::{FoundLog, UnfinishedRepair, Writes};
 pub use report::{Cause, Observer, Pass, Progress};
 pub use run::{Outcome, examine, findings, plan};
 pub use summary::Summary;
+pub use superblock::{Guess, guess};
 
 #[cfg(test)]
 mod tests;

@@ -31,6 +31,9 @@ pub struct Options {
     /// Replay the journal first. Without it, a file system whose journal must be replayed is
     /// refused.
     pub replay: bool,
+    /// Restore inodes and blocks of directories that are damaged from older copies that the journal
+    /// still holds. For what is only read: a repair must not bring back what may be out of date.
+    pub older_copies: bool,
     /// What becomes of blocks that more than one owner claims.
     pub shared_blocks: SharedBlocks,
     /// Build the index of all directories anew (`-D`).
@@ -51,6 +54,7 @@ impl Default for Options {
             superblock: None,
             block_size: None,
             replay: true,
+            older_copies: false,
             shared_blocks: SharedBlocks::Clone,
             rebuild_directories: false,
             abandoned_mmp: None,

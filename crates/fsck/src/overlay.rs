@@ -107,7 +107,11 @@ impl Overlay {
     /// # Errors
     /// [`Error::Device`], also for a range past the end; [`Error::Spill`].
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
-        self.base.read_at(offset, buf)?;
+        match self.base.read_at(offset, buf) {
+            Err(error) if self.changed() == 0 => return Err(error.into()),
+            Err(_) => self.read_unchanged(offset, buf)?,
+            Ok(()) => {}
+        }
         if self.changed() == 0 || buf.is_empty() {
             return Ok(());
         }
@@ -139,6 +143,26 @@ impl Overlay {
                     file.read_exact_at(into, at + skip).map_err(Error::Spill)?;
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// Reads from the device, block by block, what no change replaces: what the device cannot read
+    /// there is not needed.
+    fn read_unchanged(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
+        let size = u64::from(self.block_size.bytes());
+        let changes = self.changes.read();
+        let mut at = offset;
+        let mut rest = buf;
+        while !rest.is_empty() {
+            let len = (size - at % size).min(len64(rest.len()));
+            let (part, behind) = rest.split_at_mut(index64(len));
+            let block = at >> self.block_size.log2();
+            if changes.next(block) != Some(block) {
+                self.base.read_at(at, part)?;
+            }
+            at = at.saturating_add(len);
+            rest = behind;
         }
         Ok(())
     }
@@ -419,6 +443,7 @@ fn index64(distance: u64) -> usize {
 #[cfg(test)]
 mod tests {
     use uext4_blockdev::MemoryDevice;
+    use uext4_testkit::sim::{Fault, Op, SimDevice, SimOptions};
 
     use super::*;
 
@@ -455,6 +480,22 @@ mod tests {
             overlay.base().read_at(2 * 1024, &mut base).unwrap();
             assert_eq!(base[1000], 2);
         }
+    }
+
+    #[test]
+    fn a_changed_block_is_read_where_the_device_fails() {
+        let whole = MemoryDevice::from_bytes(vec![7; 8 * 1024]);
+        let device = Arc::new(SimDevice::new(&whole, SimOptions::default()));
+        let overlay = Overlay::new(device.clone(), SIZE, u64::MAX);
+        let change = |bytes: &mut [u8]| bytes.fill(9);
+        overlay.update(Pblk(3), Cause(0), change).unwrap();
+        let fault = Fault::new(Op::Read).within(3 * 1024..4 * 1024);
+        device.inject(fault.times(u64::MAX));
+        assert_eq!(firsts(&overlay), [7, 7, 7, 9, 7, 7, 7, 7]);
+        let fault = Fault::new(Op::Read).within(5 * 1024..5 * 1024 + 1);
+        device.inject(fault.times(u64::MAX));
+        let mut all = vec![0; 8 * 1024];
+        assert!(overlay.read_at(0, &mut all).is_err());
     }
 
     #[test]

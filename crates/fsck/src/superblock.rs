@@ -6,7 +6,9 @@
 //! ```
 //! Each step may rely on those before it. The journal comes as early as it can, because what it
 //! holds is newer than everything else; its own damage is mended when descriptors are right. The
-//! backups come last, because they are copies of what the other steps make.
+//! backups come last, because they are copies of what the other steps make. Where an image is only
+//! read, older copies in the journal mend inodes and directories before the descriptors; and where
+//! there is nothing to find, `guess` makes a superblock.
 //!
 //! Refused before anything is examined: features that this version does not know, a device that
 //! is too short, a file system that another host has in use, and a journal that may not or cannot
@@ -15,6 +17,7 @@
 mod checks;
 mod find;
 mod fit;
+mod guess;
 mod lost;
 mod orphan_file;
 mod quota_files;
@@ -39,6 +42,8 @@ use crate::report::{Cause, Findings};
 use crate::volume::Volume;
 use crate::{backups, descriptors, journal, mmp, orphans, resize_inode};
 use find::{Found, find};
+
+pub use guess::{Guess, guess};
 
 /// The unit in which the changes of this device will be counted: the block size by the superblock
 /// that can be used.
@@ -87,6 +92,9 @@ pub fn open(overlay: Overlay, options: &Options, findings: &Findings<'_>) -> Res
         let superblock = volume.superblock();
         let geometry = shape_of(&superblock)?;
         volume = self::volume(volume.into_overlay(), geometry, superblock, options)?;
+    }
+    if options.older_copies {
+        journal::restore(&volume, findings)?;
     }
     descriptors::run(&volume, findings)?;
     if lost::run(&volume, findings)? {

@@ -15,6 +15,7 @@ mod preloaded;
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
@@ -32,6 +33,7 @@ use crate::budget::Budget;
 use crate::error::path_buf;
 use crate::links::Links;
 use crate::put::Existing;
+use crate::readable::{Part, read_parts};
 use crate::walk::{Entry, Order, Problem, Step, Walk};
 
 /// Bytes read at once.
@@ -88,6 +90,18 @@ pub struct Get<'a> {
     /// What becomes of files that are there. Those that are refused are accepted if they have the
     /// type, size and modification time of the image's.
     pub existing: Existing,
+    /// What becomes of files that cannot be read wholly.
+    pub unreadable: Unreadable,
+}
+
+/// What becomes of files that cannot be read wholly.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Unreadable {
+    /// They are left out.
+    #[default]
+    LeaveOut,
+    /// What can be read is copied; the copy has a hole where a block cannot be read.
+    Hole,
 }
 
 /// Is notified of what is copied.
@@ -96,6 +110,10 @@ pub trait Watcher {
     fn copied(&mut self, bytes: u64);
     /// Something was not copied, or not wholly; the rest goes on.
     fn failed(&mut self, error: GetError);
+    /// Bytes of a file could not be read, in ascending order: the copy has a hole there. Only with
+    /// [`Unreadable::Hole`], after the first error of the file was passed to
+    /// [`Watcher::failed`].
+    fn missing(&mut self, _file: &Inode, _bytes: Range<u64>) {}
 }
 
 /// What was copied.
@@ -126,6 +144,7 @@ pub fn get(fs: &Image, what: &Get<'_>, watcher: &mut dyn Watcher) -> Result<GetR
         piece: vec![0; PIECE],
         budget: Budget::new(fs),
         existing: what.existing,
+        unreadable: what.unreadable,
         entries: 0,
     };
     let mut walk = Walk::new(fs, what.top.clone(), Order::Nested);
@@ -196,6 +215,7 @@ struct Copy<'a> {
     piece: Vec<u8>,
     budget: Budget,
     existing: Existing,
+    unreadable: Unreadable,
     /// Names that are there now.
     entries: u64,
 }
@@ -298,7 +318,7 @@ impl Copy<'_> {
             }
         }
         if inode.file_type == FileType::Regular {
-            return self.file(inode, name);
+            return self.file(inode, name, path);
         }
         let aside = match inode.file_type {
             FileType::Symlink => {
@@ -328,12 +348,19 @@ impl Copy<'_> {
         })
     }
 
-    fn file(&mut self, inode: &Inode, name: &[u8]) -> Result<(), Trouble> {
+    fn file(&mut self, inode: &Inode, name: &[u8], path: &[u8]) -> Result<(), Trouble> {
         // Encrypted contents are refused here, before anything is made.
         let ranges = self.fs.data_ranges(inode)?;
-        let xattrs = self.fs.xattrs(inode)?;
+        let xattrs = match self.unreadable {
+            Unreadable::LeaveOut => self.fs.xattrs(inode)?,
+            Unreadable::Hole => self.xattrs(inode, path),
+        };
         let (file, aside) = self.place.file()?;
-        self.write(inode, ranges, &file)?;
+        file.set_len(inode.size)?;
+        match self.unreadable {
+            Unreadable::LeaveOut => self.write(inode, ranges, &file)?,
+            Unreadable::Hole => self.write_readable(inode, path, ranges, &file)?,
+        }
         self.restorer.opened(file.as_fd(), inode, &xattrs)?;
         Ok(aside.publish(name, self.existing)?)
     }
@@ -344,7 +371,6 @@ impl Copy<'_> {
         ranges: uext4::data::DataRanges,
         file: &File,
     ) -> Result<(), Trouble> {
-        file.set_len(inode.size)?;
         for range in ranges {
             let range = range?;
             self.budget.take(inode, &range)?;
@@ -360,6 +386,70 @@ impl Copy<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The same, but for the blocks that cannot be read.
+    fn write_readable(
+        &mut self,
+        inode: &Inode,
+        path: &[u8],
+        ranges: uext4::data::DataRanges,
+        file: &File,
+    ) -> Result<(), Trouble> {
+        let mut end = 0;
+        for range in ranges {
+            let (range, is_mapped) = match range {
+                Ok(range) => (range.start..range.end.min(inode.size), true),
+                // Where the rest lies is not known, but some of its blocks may still be found.
+                Err(error) => {
+                    self.failed(path, error.into());
+                    (end..inode.size, false)
+                }
+            };
+            end = range.end;
+            if let Err(error) = self.budget.take(inode, &range) {
+                self.failed(path, error.into());
+                self.watcher.missing(inode, range.start..inode.size);
+                break;
+            }
+            self.write_parts(inode, path, &range, is_mapped, file)?;
+            if !is_mapped {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what can be read of a range; zeroes only if the map says that they are data.
+    fn write_parts(
+        &mut self,
+        inode: &Inode,
+        path: &[u8],
+        range: &Range<u64>,
+        is_mapped: bool,
+        file: &File,
+    ) -> io::Result<()> {
+        let mut piece = std::mem::take(&mut self.piece);
+        let mut is_reported = !is_mapped;
+        let written = read_parts(self.fs, inode, range, &mut piece, |part| match part {
+            Part::Data { offset, bytes } => {
+                match is_mapped || bytes.iter().any(|&byte| byte != 0) {
+                    true => file.write_all_at(bytes, offset),
+                    false => Ok(()),
+                }
+            }
+            Part::Missing { bytes, error } => {
+                if let Some(error) = error
+                    && !std::mem::replace(&mut is_reported, true)
+                {
+                    self.failed(path, error.into());
+                }
+                self.watcher.missing(inode, bytes);
+                Ok(())
+            }
+        });
+        self.piece = piece;
+        written
     }
 
     fn enter(&mut self, path: &[u8]) -> Result<(), GetError> {

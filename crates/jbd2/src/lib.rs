@@ -88,6 +88,9 @@
 //! The kernel (6.18) makes no exception for `async_commit` and refuses. And when two commits in a
 //! row are bad under `async_commit`, it replays the first of them; here the log ends before it.
 //!
+//! What was checkpointed stays in the ring until it comes round: [`older_copies`] finds it, for
+//! images whose blocks were overwritten by something else.
+//!
 //! # Units, cost and bounds
 //!
 //! Log positions are blocks of the journal file (`u32`), homes are blocks of the file system.
@@ -111,6 +114,7 @@ mod checkpoint;
 mod commit;
 mod device;
 mod handle;
+mod history;
 mod journal;
 mod log;
 mod recovery;
@@ -126,6 +130,7 @@ use uext4_ondisk::{Damage, Pblk};
 pub use barrier::{Barrier, FlushSeq};
 pub use device::ReplayedDevice;
 pub use handle::Handle;
+pub use history::older_copies;
 pub use journal::{CommitCallbacks, Journal, PreCommit, Stats};
 pub use recovery::{Recovery, recover};
 pub use replay::{Replay, ReplayedBlock};

@@ -1,4 +1,5 @@
 //! Tests through the public interface, against the machine's own tools where they are installed.
 
+mod cut;
 mod file;
 mod partition;

@@ -1,18 +1,20 @@
 //! `get`: copies files and directories out of the image, with all attributes that can be restored.
 
 use std::io::{ErrorKind, Write};
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use uext4::{FollowLast, Image, Inode};
-use uext4_image::{Existing, Get, GetError, GetReport as Report, Refused, Watcher};
+use uext4_image::{Existing, Get, GetError, GetReport as Report, Refused, Unreadable, Watcher};
 
 use super::{Output, bytes};
 use crate::args::ImageArgs;
 use crate::failure::{Complaints, Exit, Failure};
 use crate::json::Json;
 use crate::messages;
+use crate::missing::Missing;
 use crate::open;
 use crate::progress::Progress;
 use crate::show::escaped;
@@ -58,11 +60,17 @@ pub fn run(args: &GetArgs, out: &mut Output) -> Result<Exit, Failure> {
     let fs = open::open(&args.image)?;
     let path = &*open::meant(&fs, bytes(args.path.as_os_str()));
     let top = open::resolve(&fs, path, FollowLast::No)?;
-    let existing = match args.overwrite {
-        true => Existing::Replace,
-        false => Existing::Refuse,
+    let what = Get {
+        path,
+        top: &top,
+        dest: &args.dest,
+        existing: match args.overwrite {
+            true => Existing::Replace,
+            false => Existing::Refuse,
+        },
+        unreadable: Unreadable::LeaveOut,
     };
-    let (report, exit) = copy(&fs, path, &top, &args.dest, existing)?;
+    let (report, exit) = copy(&fs, &what, &mut Missing::default())?;
     if args.json {
         let mut json = Json::new();
         json.open_object();
@@ -80,29 +88,18 @@ pub fn run(args: &GetArgs, out: &mut Output) -> Result<Exit, Failure> {
     Ok(exit)
 }
 
-/// Copies the tree below `top`, the inode of `path`; what cannot be copied is reported and left
-/// out.
+/// Copies a tree; what cannot be copied is reported and left out, or noted as missing.
 ///
 /// # Errors
 /// Exit 8 if nothing can be copied.
-pub fn copy(
-    fs: &Image,
-    path: &[u8],
-    top: &Inode,
-    dest: &Path,
-    existing: Existing,
-) -> Result<(Report, Exit), Failure> {
-    let what = Get {
-        path,
-        top,
-        dest,
-        existing,
-    };
+pub fn copy(fs: &Image, what: &Get<'_>, missing: &mut Missing) -> Result<(Report, Exit), Failure> {
     let mut shown = Shown {
         progress: Progress::new("copied", fs, what.top),
         complaints: Complaints::new(),
+        missing,
+        unreadable: what.unreadable,
     };
-    let report = uext4_image::get(fs, &what, &mut shown).map_err(|error| match error {
+    let report = uext4_image::get(fs, what, &mut shown).map_err(|error| match error {
         GetError::Host { path, source } => {
             Failure::io(escaped(path.as_os_str().as_bytes()), &source)
         }
@@ -113,12 +110,14 @@ pub fn copy(
 }
 
 /// What is shown while it copies.
-struct Shown {
+struct Shown<'a> {
     progress: Progress,
     complaints: Complaints,
+    missing: &'a mut Missing,
+    unreadable: Unreadable,
 }
 
-impl Watcher for Shown {
+impl Watcher for Shown<'_> {
     fn copied(&mut self, bytes: u64) {
         self.progress.add(bytes);
     }
@@ -129,6 +128,10 @@ impl Watcher for Shown {
             GetError::Problem { path: of, problem } => {
                 let shown = format!("{}: {problem}", path(of));
                 self.complaints.report(Exit::Damaged, shown);
+            }
+            GetError::Image { path: of, source } if self.unreadable == Unreadable::Hole => {
+                let shown = format!("{}: {source}", path(of));
+                self.complaints.report(Exit::Incomplete, shown);
             }
             GetError::Image { path: of, source } => self.complaints.engine(path(of), &source),
             GetError::Host { path: of, source } => {
@@ -146,6 +149,10 @@ impl Watcher for Shown {
             }
             error => self.complaints.report(Exit::CouldNot, error),
         }
+    }
+
+    fn missing(&mut self, file: &Inode, bytes: Range<u64>) {
+        self.missing.add(file.ino, bytes);
     }
 }
 

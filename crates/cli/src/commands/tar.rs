@@ -5,7 +5,7 @@
 
 mod header;
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::ops::Range;
 use std::path::PathBuf;
 
@@ -18,15 +18,20 @@ use super::{Output, bytes};
 use crate::args::ImageArgs;
 use crate::failure::{Complaints, Exit, Failure};
 use crate::messages;
+use crate::missing::Missing;
 use crate::open;
 use crate::progress::Progress;
 use crate::show::escaped;
+use uext4_image::Unreadable;
 use uext4_image::budget::Budget;
 use uext4_image::links::Links;
+use uext4_image::readable::{Part, read_parts};
 use uext4_image::walk::{Entry, Order, Step, Walk};
 
 /// Bytes read at once.
 const PIECE: usize = 1 << 20;
+/// In place of what cannot be read.
+const ZEROES: [u8; 4096] = [0; 4096];
 /// Runs of data in a file with holes; one with more is stored without its holes. With the map's
 /// last entry it is the million that `build` reads.
 const RANGES_MAX: usize = (1 << 20) - 1;
@@ -59,22 +64,44 @@ pub fn run(args: &TarArgs, out: &mut Output) -> Result<Exit, Failure> {
         .find(|part| !part.is_empty())
         .unwrap_or(b"file");
     let prefix = if is_dir { b"." } else { name };
-    write_tree(&fs, top, prefix, out)
+    let what = Tree {
+        top,
+        prefix,
+        unreadable: Unreadable::LeaveOut,
+    };
+    write_tree(&fs, what, &mut Missing::default(), out)
 }
 
-/// Writes the tree below `top` as an archive, its names behind `prefix`.
+/// What is written.
+pub struct Tree<'a> {
+    /// Its top.
+    pub top: Inode,
+    /// What stands before its names.
+    pub prefix: &'a [u8],
+    /// What becomes of files whose map cannot be read wholly. Data that cannot be read are zeroes.
+    pub unreadable: Unreadable,
+}
+
+/// Writes a tree as an archive; what cannot be read is reported, and left out or noted as missing.
 ///
 /// # Errors
-/// Those of writing; what cannot be read is reported, and left out.
+/// Those of writing.
 pub fn write_tree(
     fs: &Image,
-    top: Inode,
-    prefix: &[u8],
+    what: Tree<'_>,
+    missing: &mut Missing,
     out: &mut Output,
 ) -> Result<Exit, Failure> {
+    let Tree {
+        top,
+        prefix,
+        unreadable,
+    } = what;
     let mut archive = Archive {
         fs,
         out,
+        missing,
+        unreadable,
         links: Links::default(),
         complaints: Complaints::new(),
         piece: vec![0; PIECE],
@@ -102,6 +129,8 @@ pub fn write_tree(
 struct Archive<'a> {
     fs: &'a Image,
     out: &'a mut Output,
+    missing: &'a mut Missing,
+    unreadable: Unreadable,
     links: Links,
     complaints: Complaints,
     piece: Vec<u8>,
@@ -167,8 +196,13 @@ impl Archive<'_> {
         mut header: Header,
         mut pax: Pax,
     ) -> Result<(), Failure> {
-        let ranges = match self.ranges(inode) {
-            Ok(ranges) => ranges,
+        let mut ranges = Vec::new();
+        match self.ranges(inode, &mut ranges) {
+            Ok(()) => {}
+            Err(error) if self.unreadable == Unreadable::Hole && !is_refused(&error) => {
+                report(&mut self.complaints, self.unreadable, path, &error);
+                self.rest(inode, &mut ranges);
+            }
             Err(error) => {
                 // Nothing of the file is written yet, so it can still be left out.
                 self.links.forget(inode);
@@ -187,15 +221,15 @@ impl Archive<'_> {
         self.write_header(&header, &pax)?;
         self.out.write_all(&map)?;
         for range in ranges {
-            self.data(inode, path, range)?;
+            self.data(inode, path, &range)?;
         }
         self.out.write_all(padding(stored))?;
         Ok(())
     }
 
-    /// The data of a file; all of it as one range if it has too many.
-    fn ranges(&mut self, inode: &Inode) -> Result<Vec<Range<u64>>, Error> {
-        let mut ranges = Vec::new();
+    /// The data of a file; all of it as one range if it has too many. After an error those before
+    /// it.
+    fn ranges(&mut self, inode: &Inode, ranges: &mut Vec<Range<u64>>) -> Result<(), Error> {
         for range in self.fs.data_ranges(inode)? {
             let range = range?;
             let range = range.start.min(inode.size)..range.end.min(inode.size);
@@ -210,31 +244,62 @@ impl Archive<'_> {
             }
             ranges.push(range);
         }
-        Ok(ranges)
+        Ok(())
+    }
+
+    /// Adds what may follow where the map could not be read: each block is tried. What the file
+    /// system cannot hold is missing.
+    fn rest(&mut self, inode: &Inode, ranges: &mut Vec<Range<u64>>) {
+        let rest = ranges.last().map_or(0, |last| last.end)..inode.size;
+        match self.budget.take(inode, &rest) {
+            _ if rest.is_empty() => {}
+            Ok(()) => ranges.push(rest),
+            Err(_) => self.missing.add(inode.ino, rest),
+        }
     }
 
     /// Copies a range. The header states its length, so bytes that cannot be read become zeroes.
-    fn data(&mut self, inode: &Inode, path: &[u8], range: Range<u64>) -> Result<(), Failure> {
-        let mut at = range.start;
+    fn data(&mut self, inode: &Inode, path: &[u8], range: &Range<u64>) -> Result<(), Failure> {
         let mut is_reported = false;
-        while at < range.end {
-            let want = self.piece.len().min((range.end - at) as usize);
-            let piece = &mut self.piece[..want];
-            let got = match self.fs.read_at(inode, at, piece) {
-                Ok(got) if got > 0 => got,
-                result => {
-                    if let Err(error) = result
-                        && !std::mem::replace(&mut is_reported, true)
-                    {
-                        self.complaints.engine(escaped(path), &error);
-                    }
-                    piece.fill(0);
-                    want
+        let (out, missing) = (&mut *self.out, &mut *self.missing);
+        let (complaints, unreadable) = (&mut self.complaints, self.unreadable);
+        read_parts(self.fs, inode, range, &mut self.piece, |part| match part {
+            Part::Data { bytes, .. } => out.write_all(bytes),
+            Part::Missing { bytes, error } => {
+                if let Some(error) = error
+                    && !std::mem::replace(&mut is_reported, true)
+                {
+                    report(complaints, unreadable, path, &error);
                 }
-            };
-            self.out.write_all(&self.piece[..got])?;
-            at += got as u64;
-        }
+                let len = bytes.end - bytes.start;
+                missing.add(inode.ino, bytes);
+                write_zeroes(out, len)
+            }
+        })?;
         Ok(())
     }
+}
+
+/// Reports an error of reading. Where holes were asked for, it is no more than an incomplete copy.
+fn report(complaints: &mut Complaints, unreadable: Unreadable, path: &[u8], error: &Error) {
+    match unreadable {
+        Unreadable::Hole => {
+            complaints.report(Exit::Incomplete, format_args!("{}: {error}", escaped(path)));
+        }
+        Unreadable::LeaveOut => complaints.engine(escaped(path), error),
+    }
+}
+
+/// Whether nothing of a file may be copied, whatever could be read.
+fn is_refused(error: &Error) -> bool {
+    matches!(error, Error::Encrypted | Error::Invalid { .. })
+}
+
+fn write_zeroes(out: &mut Output, mut len: u64) -> io::Result<()> {
+    while len > 0 {
+        let part = len.min(ZEROES.len() as u64);
+        out.write_all(&ZEROES[..part as usize])?;
+        len -= part;
+    }
+    Ok(())
 }

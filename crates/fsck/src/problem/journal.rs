@@ -43,6 +43,12 @@ super::problems! {
         "the journal's superblock is not what it must be", "make an empty journal";
     Torn = "journal-torn", Damage, Data, ["PR_0_JNL_TXN_CORRUPT"],
         "a transaction in the journal is damaged", "leave the journal out, and empty it";
+    OlderInode = "inode-from-journal", Damage, Nothing, [],
+        "the inode is damaged, and block {found} in the journal has an older copy",
+        "restore the copy";
+    OlderNames = "directory-from-journal", Damage, Nothing, [],
+        "a block of the directory is damaged, and block {found} in the journal is an older copy",
+        "restore the copy";
     VersionOneFields = "journal-v1-fields", Damage, Nothing, ["PR_0_CLEAR_V2_JOURNAL"],
         "fields of the second version are set in a journal of the first", "clear them";
     WithoutFeature = "journal-without-feature", Note, Nothing, ["PR_0_JOURNAL_HAS_JOURNAL"],

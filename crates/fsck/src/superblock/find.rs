@@ -40,10 +40,10 @@ pub struct Found {
 }
 
 /// A backup, and where it is.
-struct Backup {
-    superblock: SuperBlock,
-    geometry: Geometry,
-    block: Pblk,
+pub struct Backup {
+    pub superblock: SuperBlock,
+    pub geometry: Geometry,
+    pub block: Pblk,
 }
 
 /// Finds the superblock to use. Nothing is reported or changed.
@@ -95,7 +95,11 @@ fn read(device: &dyn BlockDevice, offset: u64) -> Option<[u8; 1024]> {
     (inside && device.read_at(offset, &mut bytes).is_ok()).then_some(bytes)
 }
 
-fn usable(bytes: &[u8]) -> Result<(SuperBlock, Geometry), Damage> {
+/// A superblock, if its shape can be.
+///
+/// # Errors
+/// The first field that cannot be.
+pub fn usable(bytes: &[u8]) -> Result<(SuperBlock, Geometry), Damage> {
     let superblock = SuperBlock::parse(bytes)?;
     let geometry = Geometry::new(&superblock)?;
     match super::shape::wrong_field(&superblock) {
@@ -243,10 +247,15 @@ fn sizes() -> impl Iterator<Item = BlockSize> {
 
 /// The best backup in the usual places, else the first one near the start of the device.
 fn search(device: &dyn BlockDevice, primary: &[u8]) -> Option<Backup> {
-    let mut found: Vec<Backup> = Vec::new();
+    let mut found = Vec::new();
     for offset in usual_offsets(device.len(), primary) {
         found.extend(backup_at(device, offset));
     }
+    best(found, primary).or_else(|| scan(device))
+}
+
+/// Of backups those of the kind with the most copies count, and of equals the first one.
+pub fn best(mut found: Vec<Backup>, primary: &[u8]) -> Option<Backup> {
     found.sort_by_key(|backup| (backup.geometry.block_size.log2(), backup.block));
     found.dedup_by_key(|backup| (backup.geometry.block_size.log2(), backup.block));
     let raw = SuperBlock::read_from_prefix(primary)
@@ -263,10 +272,7 @@ fn search(device: &dyn BlockDevice, primary: &[u8]) -> Option<Backup> {
     };
     // Of equals the first one: `max_by_key` takes the last.
     let best = (0..found.len()).rev().max_by_key(|&at| votes(&found[at]));
-    match best {
-        Some(best) => Some(found.swap_remove(best)),
-        None => scan(device),
-    }
+    best.map(|best| found.swap_remove(best))
 }
 
 /// Where backups usually are, for all sizes of blocks and clusters; and where the primary
@@ -316,7 +322,8 @@ fn backup_at(device: &dyn BlockDevice, offset: u64) -> Option<Backup> {
     backup_in(&read(device, offset)?, offset, device.len())
 }
 
-fn backup_in(bytes: &[u8], offset: u64, device_len: u64) -> Option<Backup> {
+/// The same for bytes that were read.
+pub fn backup_in(bytes: &[u8], offset: u64, device_len: u64) -> Option<Backup> {
     let (superblock, geometry) = usable(bytes).ok()?;
     let block = Pblk(offset >> geometry.block_size.log2());
     let (group, at) = geometry.group_of(block)?;

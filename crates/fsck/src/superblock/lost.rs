@@ -12,7 +12,6 @@
 
 use uext4_ondisk::features::{Compat, FEATURES, FeatureBit, Incompat, RoCompat};
 use uext4_ondisk::inode::{FileType, InodeFlags, RawInode};
-use uext4_ondisk::num::index;
 use uext4_ondisk::quota::QuotaKind;
 use uext4_ondisk::superblock::SuperBlock;
 use uext4_ondisk::xattr::EXT4_XATTR_MAGIC;
@@ -24,21 +23,13 @@ use crate::finding::{Finding, Place};
 use crate::inodes::inline_value;
 use crate::problem::SuperblockProblem;
 use crate::report::Findings;
+use crate::used_inodes::{Used, for_each_inode};
 use crate::volume::Volume;
 
 /// Most backups that are looked at.
 const BACKUPS_MAX: usize = 3;
 /// Most groups that are looked at where there is no backup.
 const GROUPS_MAX: u32 = 8;
-/// Most bytes of an inode table that are read at a time.
-const PIECE_MAX: usize = 1 << 18;
-
-/// An inode in use.
-struct Used<'a> {
-    ino: Ino,
-    raw: RawInode,
-    bytes: &'a [u8],
-}
 
 /// A feature that inodes show by themselves.
 struct Shown {
@@ -187,45 +178,6 @@ fn set_again(
             superblock.s_encoding_flags = backup.s_encoding_flags;
         }
     })
-}
-
-/// Calls `each` with the inodes of a group that have links, until it returns `false`. Those that
-/// were never used may be of an older file system.
-fn for_each_inode(
-    volume: &Volume,
-    group: GroupNr,
-    mut each: impl FnMut(&Used<'_>) -> Result<bool>,
-) -> Result<()> {
-    let geometry = volume.geometry();
-    let table = volume.group(group).inode_table;
-    if table.0 == 0 || !geometry.contains(table, geometry.itable_blocks().into()) {
-        return Ok(());
-    }
-    let size = usize::from(geometry.inode_size);
-    let per_group = geometry.inodes_per_group.get();
-    let per_piece = PIECE_MAX / size;
-    let mut bytes = vec![0; per_piece * size];
-    let mut offset = table.0 << geometry.block_size.log2();
-    let mut ino = group.0.saturating_mul(per_group).saturating_add(1);
-    let mut left = index(volume.inodes_ever_used(group));
-    while left > 0 {
-        let count = left.min(per_piece);
-        let piece = &mut bytes[..count * size];
-        volume.overlay().read_at(offset, piece)?;
-        for (bytes, ino) in piece.chunks_exact(size).zip((ino..).map(Ino)) {
-            let raw = RawInode::parse(bytes, ino).ok();
-            let in_use = raw.filter(|raw| raw.i_links_count.get() != 0);
-            if let Some(raw) = in_use
-                && !each(&Used { ino, raw, bytes })?
-            {
-                return Ok(());
-            }
-        }
-        ino = ino.saturating_add(per_piece as u32);
-        offset += (count * size) as u64;
-        left -= count;
-    }
-    Ok(())
 }
 
 /// Whether a file or directory has a flag.

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use uext4_blockdev::BlockDevice;
-use uext4_jbd2::{LogRun, recover};
+use uext4_jbd2::{LogRun, older_copies, recover};
 use uext4_ondisk::Pblk;
 use uext4_ondisk::journal::JournalIncompat;
 use zerocopy::big_endian::U32;
@@ -25,10 +25,15 @@ fn rich(kind: Kind, start: u32) -> Maker {
 
 /// Recovers and holds what comes out against what it may be.
 fn exercise(log: &Maker) {
+    let place = &log.place;
+    let runs = &place.runs;
+    if let Ok(copies) = older_copies(&*place.device, place.size, place.blocks_count, runs) {
+        assert!(copies.iter().all(|copy| copy.home.0 < place.blocks_count));
+        assert!(copies.is_sorted_by(|one, next| one.home < next.home));
+    }
     let Ok(recovery) = log.recover() else {
         return;
     };
-    let place = &log.place;
     let owns = |block: Pblk| {
         let mut runs = place.runs.iter();
         runs.any(|run| (run.start.0..run.start.0 + u64::from(run.len)).contains(&block.0))

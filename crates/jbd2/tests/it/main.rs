@@ -4,6 +4,7 @@
 mod behind;
 mod cases;
 mod damaged;
+mod history;
 mod hostile;
 mod judge;
 mod kernel;

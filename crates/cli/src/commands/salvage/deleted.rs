@@ -16,10 +16,9 @@ use uext4_fsck::ClusterSet;
 use uext4_ondisk::inode::FileType;
 use uext4_ondisk::{Ino, Pblk};
 
-use super::unused;
+use super::record::{self, Known, Origin, unused};
 use crate::extents::{Run, Runs};
 use crate::failure::Failure;
-use crate::json::Json;
 use crate::messages;
 
 /// The directory for them.
@@ -33,7 +32,8 @@ const COPY: usize = 1 << 20;
 ///
 /// # Errors
 /// Of the directory that is written. What cannot be read is left out.
-pub fn copy(fs: &Image, used: &ClusterSet, to: &Path) -> Result<Vec<Vec<u8>>, Failure> {
+pub fn copy(known: &Known<'_>, used: &ClusterSet, to: &Path) -> Result<Vec<Vec<u8>>, Failure> {
+    let fs = known.fs;
     let to = unused(to, DIRECTORY);
     let failed = |error| Failure::io(to.display(), &error);
     fs::create_dir(&to).map_err(failed)?;
@@ -57,7 +57,7 @@ pub fn copy(fs: &Image, used: &ClusterSet, to: &Path) -> Result<Vec<Vec<u8>>, Fa
             continue;
         }
         if copy_data(fs, &inode, &runs, &file).map_err(failed)? {
-            lines.push(line(&inode, &path));
+            lines.push(line(known, &inode, &path));
         } else {
             fs::remove_file(&path).map_err(failed)?;
         }
@@ -117,20 +117,18 @@ fn copy_data(fs: &Image, inode: &Inode, runs: &[Run], to: &File) -> std::io::Res
     Ok(true)
 }
 
-fn line(inode: &Inode, path: &Path) -> Vec<u8> {
+fn line(known: &Known<'_>, inode: &Inode, path: &Path) -> Vec<u8> {
     let names: Vec<_> = path.iter().rev().take(2).collect();
     let path: PathBuf = names.into_iter().rev().collect();
-    let mut json = Json::new();
-    json.open_object();
-    json.key("path").text(path.as_os_str().as_bytes());
-    json.key("inode").number(inode.ino.0);
-    json.key("size").number(inode.size);
-    json.key("name_from").string("none: the file was deleted");
-    json.key("contents").string("unverified");
-    json.key("deleted_at").number(inode.dtime);
-    json.key("problems").open_array();
-    json.close_array();
-    json.close_object();
-    json.end_line();
-    json.as_bytes().to_vec()
+    let origin = Origin {
+        name_from: "none: the file was deleted",
+        size_from: "deleted inode",
+        blocks_from: "deleted inode",
+        checksum: record::checksum(known.fs, known.found, inode.ino),
+        contents: "unverified",
+        missing: &[],
+        deleted_at: Some(inode.dtime),
+        problems: Vec::new(),
+    };
+    record::line(path.as_os_str().as_bytes(), inode, &origin)
 }

@@ -1,0 +1,244 @@
+//! The shape of a file system whose superblock is lost with all backups in the usual places.
+//!
+//! # What is left
+//!
+//! The image itself says what its superblock said. One pass over all of it looks at every 1024
+//! bytes for two things:
+//!
+//! - a superblock, wherever it lies: a backup of groups of an unusual size, or a copy of the
+//!   primary one in the journal;
+//! - an inode table that begins with the root directory: its second inode is a directory whose
+//!   first block names inode 2 as "." and "..". The size of an inode is where in the table that
+//!   inode lies, the size of a block is the one with which its map leads to that block.
+//!
+//! ```text
+//!  1024-aligned ▼               block N of what size?
+//!  ┌────────┬────────┬──        ┌─────────────────────────────
+//!  │ ino 1  │ ino 2  │ …        │ 2 "." 12 │ 2 ".." │ …
+//!  └────────┴───┬────┴──        └─────────────────────────────
+//!               └── i_block ────────▲  N × 1024? × 2048? … × 65536?
+//! ```
+//!
+//! A superblock that agrees with the root directory is used as it is. Where there is none, one is
+//! made: the other fields follow from bitmaps and descriptors (`groups`), the seed of the checksums
+//! from a checksum itself (`seed`), and the rest is what mke2fs does without options.
+//!
+//! # What is made
+//!
+//! The superblock has no backups (`sparse_super2` with none named) and no blocks reserved for more
+//! descriptors, so that it claims no block that may be a file's. Where the descriptors are lost
+//! too, they are made from the order in which mke2fs lays out a flexible group. Both go into an
+//! overlay. Nothing here judges more than that: the passes examine the result like any other.
+//!
+//! # Limits
+//!
+//! Not guessed: `bigalloc`, `meta_bg`, inodes of 1024 bytes and more, a root directory that lies in
+//! its inode, groups that are not as large as a bitmap allows. Memory and the number of reads out
+//! of the pass have bounds that do not depend on the image.
+
+mod groups;
+mod root;
+mod seed;
+
+use std::sync::Arc;
+
+use uext4_blockdev::BlockDevice;
+use uext4_ondisk::group_desc::GroupDesc;
+use uext4_ondisk::num::{index, len64};
+use uext4_ondisk::superblock::{EXT4_SUPER_MAGIC, SUPERBLOCK_OFFSET, SuperBlock};
+use uext4_ondisk::{Geometry, GroupNr};
+
+use super::find::{Backup, backup_in, best, usable};
+use super::put;
+use crate::error::{Error, Result};
+use crate::options::Options;
+use crate::overlay::Overlay;
+use crate::report::{Cause, Observer, Pass, Progress};
+use groups::Groups;
+use root::Root;
+
+/// Bytes that are read at a time.
+const PIECE: usize = 1 << 20;
+/// Bytes that are read at a time where a piece fails.
+const SMALL: usize = 1 << 16;
+/// The unit of the search.
+const UNIT: usize = 1024;
+/// Most superblocks that are compared.
+const SUPERBLOCKS_MAX: usize = 256;
+/// Most inodes that are tried as root directories.
+const ROOTS_MAX: u32 = 1 << 16;
+
+/// An image with a superblock that was found or made.
+#[derive(Debug)]
+pub struct Guess {
+    /// The image with it.
+    pub device: Overlay,
+    /// What was found, for a message: "blocks of 4096 bytes, …".
+    pub what: String,
+}
+
+/// Looks through the whole device for the shape of the file system on it, and returns the device
+/// with a superblock for it. For an image on which [`crate::plan`] finds none; `None` if there is
+/// too little left. The device is not changed.
+///
+/// # Errors
+/// [`Error::Cancelled`]; of the overlay.
+pub fn guess(
+    device: &Arc<dyn BlockDevice>,
+    options: &Options,
+    observer: &dyn Observer,
+) -> Result<Option<Guess>> {
+    let Seen {
+        backups,
+        copies,
+        root,
+    } = pass(&**device, observer)?;
+    let agrees = |superblock: &SuperBlock| {
+        let root = root.as_ref();
+        root.is_some_and(|root| agree(&**device, root, superblock))
+    };
+    let (right, others): (Vec<_>, _) = backups
+        .into_iter()
+        .partition(|backup| agrees(&backup.superblock));
+    let backup = best(right, &[]).or_else(|| best(others, &[]));
+    let (superblock, made) = if let Some(backup) = backup {
+        let superblock = super::shape::restored(&backup.superblock, &[]);
+        (superblock, None)
+    } else {
+        let made = || groups::of(&**device, root.as_ref()?);
+        match copies.into_iter().find(|copy| agrees(copy)) {
+            Some(copy) => (copy, None),
+            None => match made() {
+                Some((superblock, groups)) => (superblock, Some(groups)),
+                None => return Ok(None),
+            },
+        }
+    };
+    let Ok(geometry) = Geometry::new(&superblock) else {
+        return Ok(None);
+    };
+    let overlay = Overlay::new(Arc::clone(device), geometry.block_size, options.memory / 4);
+    put(&overlay, Cause(0), &superblock)?;
+    let what = format!(
+        "blocks of {} bytes, inodes of {} bytes, {} groups with {} inodes each; {}",
+        geometry.block_size.bytes(),
+        geometry.inode_size,
+        geometry.groups_count,
+        geometry.inodes_per_group,
+        match &made {
+            None => "from a copy of the superblock",
+            Some(Groups::Described) => "from the root directory and the group descriptors",
+            Some(Groups::Made(_)) => "from the root directory and the usual layout",
+        }
+    );
+    if let Some(Groups::Made(groups)) = made {
+        describe(&overlay, &geometry, &groups)?;
+    }
+    Ok(Some(Guess {
+        device: overlay,
+        what,
+    }))
+}
+
+/// Whether a superblock can be the one of a root directory.
+fn agree(device: &dyn BlockDevice, root: &Root, superblock: &SuperBlock) -> bool {
+    let Ok(geometry) = Geometry::new(superblock) else {
+        return false;
+    };
+    geometry.block_size == root.block_size
+        && geometry.inode_size == root.inode_size
+        && geometry.contains(root.table, geometry.itable_blocks().into())
+        && seed::of(device, root).is_none_or(|seed| geometry.csum_seed == Some(seed))
+}
+
+/// Writes group descriptors.
+fn describe(overlay: &Overlay, geometry: &Geometry, groups: &[GroupDesc]) -> Result<()> {
+    let size = usize::from(geometry.desc_size);
+    for (group, desc) in (0..).map(GroupNr).zip(groups) {
+        let block = geometry.gdt_block(group.0 / geometry.descs_per_block());
+        let at = index(group.0 % geometry.descs_per_block()) * size;
+        overlay.update(block, Cause(0), |bytes| {
+            let bytes = &mut bytes[at..at + size];
+            bytes.fill(0);
+            desc.store(bytes, group, geometry.desc_checksum);
+        })?;
+    }
+    Ok(())
+}
+
+/// What the pass finds.
+#[derive(Default)]
+struct Seen {
+    backups: Vec<Backup>,
+    /// Superblocks elsewhere.
+    copies: Vec<SuperBlock>,
+    root: Option<Root>,
+}
+
+/// Reads the device once. What cannot be read is left out.
+fn pass(device: &dyn BlockDevice, observer: &dyn Observer) -> Result<Seen> {
+    let mut seen = Seen::default();
+    let mut tries = ROOTS_MAX;
+    let mut buf = vec![0; PIECE];
+    let total = device.len();
+    let mut at = 0;
+    while at < total {
+        let start = match device.next_data(at) {
+            Ok(Some(data)) => data.start.max(at) & !(len64(UNIT) - 1),
+            Ok(None) => break,
+            Err(_) => at,
+        };
+        observer.progress(Progress {
+            pass: Pass::Super,
+            done: start,
+            total,
+        });
+        if observer.is_cancelled() {
+            return Err(Error::Cancelled);
+        }
+        let left = usize::try_from(total.saturating_sub(start)).unwrap_or(PIECE);
+        let len = left.min(PIECE);
+        let piece = &mut buf[..len];
+        if device.read_at(start, piece).is_ok() {
+            units(device, start, piece, &mut seen, &mut tries);
+        } else {
+            for (small, start) in piece.chunks_mut(SMALL).zip((start..).step_by(SMALL)) {
+                if device.read_at(start, small).is_ok() {
+                    units(device, start, small, &mut seen, &mut tries);
+                }
+            }
+        }
+        at = start.saturating_add(len64(len).max(len64(UNIT)));
+    }
+    Ok(seen)
+}
+
+fn units(device: &dyn BlockDevice, start: u64, piece: &[u8], seen: &mut Seen, tries: &mut u32) {
+    for (unit, offset) in piece.chunks_exact(UNIT).zip((start..).step_by(UNIT)) {
+        if unit[0x38..0x3A] == EXT4_SUPER_MAGIC.to_le_bytes() {
+            superblock(device, unit, offset, seen);
+        }
+        if seen.root.is_none() && *tries > 0 {
+            seen.root = root::in_unit(device, unit, offset, tries);
+        }
+    }
+}
+
+fn superblock(device: &dyn BlockDevice, unit: &[u8], offset: u64, seen: &mut Seen) {
+    if offset == SUPERBLOCK_OFFSET {
+        return;
+    }
+    if let Some(backup) = backup_in(unit, offset, device.len()) {
+        if seen.backups.len() < SUPERBLOCKS_MAX {
+            seen.backups.push(backup);
+        }
+    } else if let Ok((superblock, geometry)) = usable(unit)
+        && geometry.len_bytes() <= device.len()
+        && seen.copies.len() < SUPERBLOCKS_MAX
+    {
+        seen.copies.push(superblock);
+    }
+}
+
+#[cfg(test)]
+mod tests;

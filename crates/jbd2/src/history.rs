@@ -1,0 +1,208 @@
+//! Older copies of blocks that a log still holds although they were checkpointed.
+//!
+//! A log is a ring: what was written stays in it until the ring comes round. So where the block in
+//! its home location was overwritten by something else, its last copy may still be there. This is
+//! no recovery: nothing says that the copy is what the block held at last, and a caller must judge
+//! it.
+//!
+//! The walk looks at each block of the ring. A descriptor begins a chain of control blocks with its
+//! sequence, as in `scan`; the chain counts only if it ends in a commit block. Where the log has
+//! checksums, descriptors, commits and data must have the right ones. A copy does not count if a
+//! transaction that is as new, or newer, revokes its block, for the block was freed then.
+
+#![cfg_attr(
+    not(test),
+    warn(clippy::as_conversions, clippy::arithmetic_side_effects)
+)]
+
+use std::collections::HashMap;
+
+use uext4_blockdev::BlockDevice;
+use uext4_ondisk::journal::{
+    BlockType, JournalHeader, TagFlags, commit_matches, parse_revokes, parse_tags, tag_checksum,
+    tail_matches,
+};
+use uext4_ondisk::{BlockSize, Pblk};
+
+use crate::log::{Log, advance};
+use crate::{Error, LogRun, ReplayedBlock};
+
+/// How many times as many blocks may be read as the ring has.
+const ROUNDS_MAX: u64 = 8;
+
+/// The newest copy of each block in the log of the journal on `runs`, sorted by home location,
+/// whether it is in its home location or not. Nothing is written.
+///
+/// # Errors
+/// As [`crate::recover`] for a journal whose superblock is damaged; of the device. Damage in the
+/// log is passed over.
+pub fn older_copies(
+    device: &dyn BlockDevice,
+    block_size: BlockSize,
+    blocks_count: u64,
+    runs: &[LogRun],
+) -> Result<Vec<ReplayedBlock>, Error> {
+    let log = Log::open(device, block_size, blocks_count, runs)?;
+    let mut walk = Walk {
+        budget: u64::from(log.ring_len()).saturating_mul(ROUNDS_MAX),
+        block: vec![0; block_size.len()],
+        data: vec![0; block_size.len()],
+        copies: HashMap::new(),
+        revokes: HashMap::new(),
+        log: &log,
+    };
+    let mut at = 0;
+    while at < log.ring_len() {
+        let chain = walk.chain(at)?;
+        at = at.saturating_add(chain.unwrap_or(1).max(1));
+    }
+    let (copies, revokes) = (walk.copies, walk.revokes);
+    let is_live = |home: &Pblk, copy: &Copied| {
+        let revoked = revokes.get(home);
+        revoked.is_none_or(|&sequence| is_newer(copy.sequence, sequence))
+    };
+    let mut live: Vec<ReplayedBlock> = copies
+        .into_iter()
+        .filter(|(home, copy)| is_live(home, copy))
+        .map(|(_, copy)| copy.block)
+        .collect();
+    live.sort_unstable_by_key(|block| block.home);
+    Ok(live)
+}
+
+/// Whether a sequence comes after another; they wrap.
+fn is_newer(sequence: u32, other: u32) -> bool {
+    sequence.wrapping_sub(other).cast_signed() > 0
+}
+
+/// A copy of a block.
+struct Copied {
+    sequence: u32,
+    block: ReplayedBlock,
+}
+
+struct Walk<'a> {
+    log: &'a Log<'a>,
+    /// Blocks that may still be read.
+    budget: u64,
+    block: Vec<u8>,
+    data: Vec<u8>,
+    copies: HashMap<Pblk, Copied>,
+    /// The last sequence that revokes a block.
+    revokes: HashMap<Pblk, u32>,
+}
+
+impl Walk<'_> {
+    /// The log block `distance` blocks behind the first one of the ring.
+    fn at(&self, distance: u32) -> u32 {
+        let (first, end) = self.log.bounds();
+        advance(first..end, first, distance)
+    }
+
+    /// Follows a transaction that begins here to its commit block, and returns how many blocks it
+    /// has. `None` if none begins here, or if it is not whole.
+    fn chain(&mut self, start: u32) -> Result<Option<u32>, Error> {
+        let mut copies = Vec::new();
+        let mut revokes = Vec::new();
+        let mut len = 0_u32;
+        let mut sequence = None;
+        while len < self.log.ring_len() && self.spend() {
+            let at = self.at(start.saturating_add(len));
+            self.log.read(at, &mut self.block)?;
+            let Some((kind, own)) = JournalHeader::parse(&self.block) else {
+                return Ok(None);
+            };
+            if *sequence.get_or_insert(own) != own {
+                return Ok(None);
+            }
+            len = len.saturating_add(1);
+            match kind {
+                BlockType::Descriptor if tail_matches(&self.block, &self.log.sb) => {
+                    let first = start.saturating_add(len);
+                    let Some(count) = self.tags(own, first, &mut copies)? else {
+                        return Ok(None);
+                    };
+                    len = len.saturating_add(count);
+                }
+                BlockType::Revoke if tail_matches(&self.block, &self.log.sb) => {
+                    let Ok(named) = parse_revokes(&self.block, &self.log.sb, at) else {
+                        return Ok(None);
+                    };
+                    revokes.extend(named);
+                }
+                BlockType::Commit if commit_matches(&self.block, &self.log.sb) => {
+                    self.note(own, copies, revokes);
+                    return Ok(Some(len));
+                }
+                _ => return Ok(None),
+            }
+        }
+        Ok(None)
+    }
+
+    fn spend(&mut self) -> bool {
+        let left = self.budget.checked_sub(1);
+        self.budget = left.unwrap_or(0);
+        left.is_some()
+    }
+
+    /// Adds the data blocks of the descriptor that was read, and returns how many it has. `None` if
+    /// there are more than the ring can hold, or one is not what its tag says.
+    fn tags(
+        &mut self,
+        sequence: u32,
+        first: u32,
+        copies: &mut Vec<ReplayedBlock>,
+    ) -> Result<Option<u32>, Error> {
+        let tags = parse_tags(&self.block, &self.log.sb);
+        let mut count = 0_u32;
+        for tag in tags {
+            if count >= self.log.ring_len() || !self.spend() {
+                return Ok(None);
+            }
+            let at = self.at(first.saturating_add(count));
+            if self.log.sb.checksum_version() >= 2 {
+                self.log.read(at, &mut self.data)?;
+                if tag_checksum(&self.log.sb, sequence, &self.data) != tag.checksum {
+                    return Ok(None);
+                }
+            }
+            count = count.saturating_add(1);
+            if tag.block.0 < self.log.blocks_count && !self.log.owns(tag.block) {
+                copies.push(ReplayedBlock {
+                    home: tag.block,
+                    log: self.log.block(at)?,
+                    escaped: tag.flags.contains(TagFlags::ESCAPE),
+                });
+            }
+        }
+        Ok(Some(count))
+    }
+
+    /// Notes what a whole transaction holds, where nothing newer is known.
+    fn note(&mut self, sequence: u32, copies: Vec<ReplayedBlock>, revokes: Vec<Pblk>) {
+        for block in copies {
+            let known = self.copies.get(&block.home);
+            if known.is_none_or(|known| !is_newer(known.sequence, sequence)) {
+                self.copies.insert(block.home, Copied { sequence, block });
+            }
+        }
+        for home in revokes {
+            let known = self.revokes.entry(home).or_insert(sequence);
+            if is_newer(sequence, *known) {
+                *known = sequence;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sequences_wrap() {
+        assert!(is_newer(2, 1) && !is_newer(1, 1) && !is_newer(1, 2));
+        assert!(is_newer(3, u32::MAX - 3) && !is_newer(u32::MAX - 3, 3));
+    }
+}
