@@ -22,6 +22,8 @@ const DIFFERENCES: &[(&str, &str, &str)] = &[
     ("superblock-without-ea-inode", "", EA_FEATURE),
     ("inode-ea-flag", "", EA_FLAG),
     ("inode-ea-flag-without-the-feature", "", EA_FLAG),
+    ("extent-depth-of-an-inner-node", "", DEPTH),
+    ("extent-depth-zero-of-an-inner-node", "", DEPTH),
     ("entry-type-none", "inline", TYPE),
     ("entry-type-none", "inline-512", TYPE),
     ("inode-verity-flag-without-the-feature", "", VERITY),
@@ -42,6 +44,7 @@ const RESERVED: &str = "a number alone, which says nothing without the feature r
 const SILENT: &str = "e2fsck mends it, but does not say so with -n";
 const EA_FEATURE: &str = "the kernel refuses to read such attributes without the feature";
 const EA_FLAG: &str = "the kernel refuses to open an inode with the flag by a name";
+const DEPTH: &str = "the kernel refuses to read a map with a node of another depth than it has";
 const TYPE: &str = "e2fsck complains of it in every file system but those with inline data";
 const VERITY: &str = "the kernel refuses to open a file with the flag without the feature";
 const VALUE: &str = "the kernel refuses to read a value whose hash is not that of its bytes";
