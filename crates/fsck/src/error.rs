@@ -56,6 +56,12 @@ pub enum Error {
         /// What needs the block.
         what: &'static str,
     },
+    /// A repair would lose what was committed behind the log.
+    #[error(
+        "the journal holds fast commits, which are not replayed here where blocks have more than \
+         one owner: mount the file system for writing once, unmount it, then repair it"
+    )]
+    FastCommits,
     /// It was asked to stop.
     #[error("interrupted")]
     Cancelled,

@@ -21,7 +21,6 @@ mod names;
 mod plan;
 
 use uext4_ondisk::Ino;
-use uext4_ondisk::inode::FileType;
 
 use crate::clusters::ClusterSet;
 use crate::error::Result;
@@ -37,7 +36,8 @@ use crate::{bitmaps, directories};
 use plan::{End, Plan};
 
 /// Replays fast commits. Returns the file system, and all clusters that had an owner before or have
-/// one now.
+/// one now. Where clusters have several owners, directories may lie in the data of others, so that
+/// nothing is replayed.
 ///
 /// # Errors
 /// Of the device and of the overlay; [`crate::Error::Cancelled`].
@@ -49,6 +49,12 @@ pub fn replay(
 ) -> Result<(Volume, ClusterSet)> {
     let mut state = State::new(options, findings, volume);
     crate::inodes::run(&mut state)?;
+    if !state.shared.is_empty() {
+        findings.leave_fast_commits();
+        findings.finish_pass();
+        state.used.add_removed_and(None);
+        return Ok((state.volume, state.used));
+    }
     directories::run(&state)?;
     let before = ClusterSet::new(state.geometry());
     before.add_removed_and(Some(&state.used));
@@ -68,10 +74,8 @@ fn apply(state: &State<'_>, plan: &Plan<'_>, before: &ClusterSet) -> Result<()> 
     for ((ino, fate), claimed) in plan.fates().zip(claimed) {
         inodes::put(state, plan, ino, fate, claimed)?;
         let is_there = |kind| state.inodes.get(ino).kind == Kind::File(kind);
-        if fate.is_new_number()
-            && let Some(kind) = fate.kind.filter(|&kind| is_there(kind))
-        {
-            new.push((ino, kind == FileType::Directory));
+        if fate.end == End::New && fate.kind.is_some_and(is_there) {
+            new.push((ino, fate.more_directories()));
         }
     }
     names::apply(state, plan)?;

@@ -167,6 +167,7 @@ pub struct Findings<'a> {
     losses: [AtomicU64; LOSSES],
     not_safe: AtomicBool,
     fast_commits: AtomicBool,
+    left_fast_commits: AtomicBool,
     open: Mutex<Vec<(Cause, Finding)>>,
     kept: Mutex<Vec<(Cause, Finding)>>,
 }
@@ -184,6 +185,7 @@ impl<'a> Findings<'a> {
             losses: Default::default(),
             not_safe: AtomicBool::new(false),
             fast_commits: AtomicBool::new(false),
+            left_fast_commits: AtomicBool::new(false),
             open: Mutex::default(),
             kept: Mutex::default(),
         }
@@ -253,8 +255,9 @@ impl<'a> Findings<'a> {
         self.held.orphans.load(Ordering::Relaxed)
     }
 
-    /// The next round begins: it has the orphans that are left, none.
+    /// The next round begins: it has the orphans and fast commits that are left, none.
     pub fn begin_round(&self) {
+        self.fast_commits.store(false, Ordering::Relaxed);
         let Held {
             orphans,
             clusters,
@@ -285,6 +288,16 @@ impl<'a> Findings<'a> {
     /// Whether the journal held fast commits.
     pub fn has_fast_commits(&self) -> bool {
         self.fast_commits.load(Ordering::Relaxed)
+    }
+
+    /// Notes that they could not be replayed.
+    pub fn leave_fast_commits(&self) {
+        self.left_fast_commits.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether they could not be replayed.
+    pub fn has_left_fast_commits(&self) -> bool {
+        self.left_fast_commits.load(Ordering::Relaxed)
     }
 
     /// Whether a human should read the plan.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use uext4_blockdev::BlockDevice;
 
 use crate::clusters::ClusterSet;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::finding::{Finding, Place};
 use crate::mmp::{Pause, while_claimed};
 use crate::options::Options;
@@ -95,10 +95,11 @@ pub fn examine(
 }
 
 /// Examines the file system on `device`, and then what the remedies make of it, until nothing
-/// more is found. The device is not changed.
+/// more is found. The device is not changed. A file system that is right but for fast commits that
+/// wait in its journal is left to the next mount, which replays them: nothing changes.
 ///
 /// # Errors
-/// As [`examine`].
+/// As [`examine`]; [`Error::FastCommits`] if they cannot be replayed.
 pub fn plan(
     device: &Arc<dyn BlockDevice>,
     options: &Options,
@@ -141,11 +142,15 @@ fn rounds(
     let (summary, mut overlay, mut used) = first?;
     let was_clean = findings.count() == 0;
     let orphans = findings.orphans();
+    if rounds_max > 1 && findings.has_left_fast_commits() {
+        return Err(Error::FastCommits);
+    }
+    if rounds_max > 1 && was_clean && findings.has_fast_commits() {
+        overlay = Overlay::new(Arc::clone(device), block_size, options.memory / 4);
+    }
     let mut is_clean = was_clean;
-    // What the replay of fast commits makes is examined again, too.
-    let mut is_settled = was_clean && !findings.has_fast_commits();
     for _ in 1..rounds_max {
-        if is_settled {
+        if is_clean {
             break;
         }
         findings.begin_round();
@@ -154,7 +159,6 @@ fn rounds(
         (_, overlay, used) = round(overlay, options, &findings)?;
         used.add_removed_and(Some(&owned));
         is_clean = findings.count() == before;
-        is_settled = is_clean;
     }
     overlay.settle()?;
     Ok(Outcome {

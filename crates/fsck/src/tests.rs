@@ -74,6 +74,11 @@ impl TestImage {
         crate::examine(&self.device(), &self.options, &Silent)
     }
 
+    /// The plan of a repair.
+    pub fn planned(&self) -> crate::Result<Outcome> {
+        crate::plan(&self.device(), &self.options, &Silent)
+    }
+
     /// The names of what an examination finds, in order.
     pub fn found(&self) -> Vec<&'static str> {
         names(&self.examined().unwrap())
@@ -88,7 +93,7 @@ impl TestImage {
     /// names of what was found.
     #[track_caller]
     pub fn repair(&self) -> Vec<&'static str> {
-        let outcome = crate::plan(&self.device(), &self.options, &Silent).unwrap();
+        let outcome = self.planned().unwrap();
         assert!(outcome.is_clean, "{:?}", outcome.findings);
         let mut bytes = fs::read(&self.path).unwrap();
         let size = outcome.overlay.block_size().len();

@@ -42,7 +42,7 @@ use crate::problem::XattrProblem;
 use crate::state::State;
 use crate::xattr_blocks::ValueUse;
 
-pub use block::{copy, of_inode, set_of_inode};
+pub use block::{copy, drop_reference, of_inode, set_of_inode};
 pub use references::references;
 
 /// What the attributes of an inode say about it.

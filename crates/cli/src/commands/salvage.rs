@@ -229,7 +229,7 @@ fn examine(args: &SalvageArgs, device: &Arc<dyn BlockDevice>) -> Result<Readable
             device: Arc::new(outcome.overlay),
             found,
         }),
-        Err(error @ Error::NoSpace { .. }) => {
+        Err(error @ (Error::NoSpace { .. } | Error::FastCommits)) => {
             messages::warning(format_args!("{image}: {error}; it is read as it is"));
             Ok(Readable {
                 problems: Problems::default(),

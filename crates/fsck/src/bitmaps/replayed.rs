@@ -26,15 +26,15 @@ pub fn first_inodes(state: &State<'_>, group: GroupNr, cause: Cause) -> Result<(
     group::write_first(state, group, true, &bytes, cause)
 }
 
-/// Marks the clusters in use that were not in use `before`, and the `new` inodes, of which some are
-/// directories. The superblock gets the sums, as a mount makes them.
+/// Marks the clusters in use that were not in use `before`, and the `new` inodes, each with how
+/// many directories more there are by it. The superblock gets the sums, as a mount makes them.
 ///
 /// # Errors
 /// Of the device and of the overlay.
 pub fn note_replayed(
     state: &State<'_>,
     before: &ClusterSet,
-    new: &[(Ino, bool)],
+    new: &[(Ino, i32)],
     cause: Cause,
 ) -> Result<()> {
     for group in (0..state.geometry().groups_count.get()).map(GroupNr) {
@@ -102,7 +102,7 @@ fn blocks(state: &State<'_>, before: &ClusterSet, group: GroupNr, cause: Cause) 
     })
 }
 
-fn inodes(state: &State<'_>, group: GroupNr, new: &[(Ino, bool)], cause: Cause) -> Result<()> {
+fn inodes(state: &State<'_>, group: GroupNr, new: &[(Ino, i32)], cause: Cause) -> Result<()> {
     let desc = state.volume.group(group);
     if !is_there(state, desc.inode_bitmap) {
         return Ok(());
@@ -111,8 +111,8 @@ fn inodes(state: &State<'_>, group: GroupNr, new: &[(Ino, bool)], cause: Cause) 
     let overlay = state.volume.overlay();
     overlay.read_block(desc.inode_bitmap, &mut bytes)?;
     let was_right = group::checksum(state, true, &bytes) == Some(desc.inode_bitmap_csum);
-    let (mut taken, mut directories) = (0_u32, 0_u32);
-    for &(ino, is_directory) in new {
+    let (mut taken, mut directories) = (0_u32, 0_i32);
+    for &(ino, more) in new {
         let Some((_, bit)) = state.geometry().inode_group(ino) else {
             continue;
         };
@@ -120,13 +120,13 @@ fn inodes(state: &State<'_>, group: GroupNr, new: &[(Ino, bool)], cause: Cause) 
             taken += u32::from(*byte >> (bit % 8) & 1 == 0);
             *byte |= 1 << (bit % 8);
         }
-        directories += u32::from(is_directory);
+        directories += more;
     }
     overlay.replace(desc.inode_bitmap, cause, &bytes)?;
     let sum = group::checksum(state, true, &bytes).filter(|_| was_right);
     state.volume.update_group(group, cause, |desc| {
         desc.free_inodes = desc.free_inodes.saturating_sub(taken);
-        desc.used_dirs = desc.used_dirs.saturating_add(directories);
+        desc.used_dirs = desc.used_dirs.saturating_add_signed(directories);
         group::set_checksum(desc, true, sum);
     })
 }

@@ -21,6 +21,7 @@ use crate::orphans;
 use crate::problem::JournalProblem;
 use crate::rebuild::Old;
 use crate::state::State;
+use crate::xattr;
 
 /// Flags that no fast commit changes.
 const FIXED: InodeFlags = InodeFlags::ENCRYPT
@@ -46,9 +47,7 @@ pub fn put(
             put_directory(state, plan, ino, fate, raw)
         }
         (End::New, Some(kind), Some(raw)) => {
-            if let Some(old) = &fate.old {
-                bury(state, ino, old)?;
-            }
+            bury(state, plan, ino, fate)?;
             let bytes = new_bytes(state, ino, fate, raw);
             write(state, plan, ino, &bytes)?;
             lost_found::use_inode(state, ino, plan.cause())?;
@@ -56,10 +55,10 @@ pub fn put(
             maps::store(state, plan, ino, &claimed)
         }
         (End::Stays, _, raw) => {
-            let mut is_put = true;
-            if let Some(raw) = raw {
-                is_put = put_over(state, plan, ino, fate, raw)?;
-            }
+            let is_put = match raw {
+                Some(raw) => put_over(state, plan, ino, fate, raw)?,
+                None => !claimed.changes.is_empty(),
+            };
             let links = fate.links();
             let set = |raw: &mut RawInode| raw.i_links_count = links.into();
             state.volume.update_raw_inode(ino, plan.cause(), set)?;
@@ -90,7 +89,11 @@ fn store_over(state: &State<'_>, plan: &Plan<'_>, ino: Ino, mut claimed: Claimed
 }
 
 /// Frees what belongs to an inode whose number is used again.
-fn bury(state: &State<'_>, ino: Ino, old: &RawInode) -> Result<()> {
+fn bury(state: &State<'_>, plan: &Plan<'_>, ino: Ino, fate: &Fate) -> Result<()> {
+    let Some(old) = &fate.old else {
+        return Ok(());
+    };
+    xattr::drop_reference(state, old, plan.cause())?;
     mapping::for_each_owned(state, ino, old, &mut Buffers::default(), |owned| {
         state.free(state.used.of_blocks(owned.start, owned.len));
     })
@@ -155,6 +158,7 @@ fn put_directory(
         }
         result => result?,
     }
+    bury(state, plan, ino, fate)?;
     let kind = Kind::File(FileType::Directory);
     state.inodes.set(ino, kind, false, fate.links());
     Ok(())
@@ -238,7 +242,7 @@ pub fn release(state: &State<'_>, plan: &Plan<'_>, ino: Ino, fate: &Fate) -> Res
         raw.i_dtime = now.into();
     })?;
     state.inodes.set(ino, Kind::Unused, false, 0);
-    Ok(())
+    xattr::drop_reference(state, old, plan.cause())
 }
 
 fn is_empty(state: &State<'_>, ino: Ino) -> Result<bool> {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use uext4_ondisk::extent::{EXT_INIT_MAX_LEN, EXT_UNWRITTEN_MAX_LEN, Extent};
-use uext4_ondisk::inode::{FileType, RawInode};
+use uext4_ondisk::inode::{FileType, InodeFlags, RawInode};
 use uext4_ondisk::mapping::{MapState, Mapping};
 use uext4_ondisk::num::lo16;
 use uext4_ondisk::{Ino, Lblk, Pblk};
@@ -167,13 +167,15 @@ fn cut(state: &State<'_>, raw: &RawInode, extents: &mut Vec<Extent>) {
     extents.retain(|extent| extent.len > 0);
 }
 
-/// Whether a map has data past the end of the file.
+/// Whether a map has data past the end of the file that do not belong there: hashes of contents do.
 pub fn is_past_end(state: &State<'_>, raw: &RawInode, extents: &[Extent]) -> bool {
     let end = end(state, raw);
-    extents.iter().any(|extent| {
-        let last = u64::from(extent.lblk.0).saturating_add(extent.len.into());
-        !extent.unwritten && last > end
-    })
+    let is_verity = raw.i_flags.get() & InodeFlags::VERITY.bits() != 0;
+    !is_verity
+        && extents.iter().any(|extent| {
+            let last = u64::from(extent.lblk.0).saturating_add(extent.len.into());
+            !extent.unwritten && last > end
+        })
 }
 
 /// The blocks of a file by its size, in whole clusters.

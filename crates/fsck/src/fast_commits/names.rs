@@ -1,10 +1,10 @@
 //! Names that come and go.
 
 use uext4_ondisk::Ino;
-use uext4_ondisk::inode::{FileType, InodeFlags};
+use uext4_ondisk::inode::FileType;
 
 use super::misfit_name;
-use super::plan::{NamesChange, Plan, is_name};
+use super::plan::{NamesChange, Plan};
 use crate::directories::reread;
 use crate::error::{Error, Result};
 use crate::inode_map::Kind;
@@ -23,8 +23,6 @@ pub fn apply(state: &State<'_>, plan: &Plan<'_>) -> Result<()> {
             Kind::File(FileType::Directory) => Old::read(state, dir)?,
             _ => None,
         };
-        // Names in a directory of encrypted names are not recorded.
-        let old = old.filter(|old| !old.flags.contains(InodeFlags::ENCRYPT));
         let Some(old) = old else {
             let added = names.changed.iter().filter(|(_, now)| now.is_some());
             for (name, _) in added {
@@ -42,7 +40,9 @@ fn remove(state: &State<'_>, plan: &Plan<'_>, old: &Old, names: &NamesChange<'_>
     let seed = state.geometry().csum_seed;
     let seed = seed.map(|seed| seed.inode(old.ino, old.raw.i_generation.get()));
     for (name, (ino, spot)) in &names.present {
-        let now = names.changed.get(name).copied().flatten();
+        let Some(&now) = names.changed.get(name.as_slice()) else {
+            continue;
+        };
         if now == Some(*ino) || now.is_some_and(|now| kind_of(state, now).is_none()) {
             continue;
         }
@@ -53,17 +53,17 @@ fn remove(state: &State<'_>, plan: &Plan<'_>, old: &Old, names: &NamesChange<'_>
 
 fn add(state: &State<'_>, plan: &Plan<'_>, dir: Ino, names: &NamesChange<'_>) -> Result<()> {
     let mut new = Vec::new();
-    for (name, now) in names.changed {
+    for (&name, now) in &names.changed {
         let Some(ino) = *now else {
             continue;
         };
         let is_there = names.present.get(name).is_some_and(|(old, _)| *old == ino);
-        if is_there || !is_name(name) {
+        if is_there {
             continue;
         }
         match kind_of(state, ino) {
             Some(file_type) => new.push(NewName {
-                name: name.clone(),
+                name: name.to_vec(),
                 ino,
                 file_type,
             }),

@@ -53,24 +53,72 @@ pub struct Fate {
     pub end: End,
     /// Its type in the end.
     pub kind: Option<FileType>,
+    /// What was recorded of it.
+    recorded: Option<RawInode>,
+    /// The names that it has.
+    counted: u16,
     before: Names,
     after: Names,
     /// Directories in it that come, less those that go.
     subdirs: i64,
     /// It was made by these commits.
     is_created: bool,
+    /// The one that was made takes the number from one that has no name left.
+    replaces: bool,
     /// What was recorded of it is left out.
     is_misfit: bool,
 }
 
 impl Fate {
-    /// Whether the number comes into use.
-    pub fn is_new_number(&self) -> bool {
-        self.end == End::New && self.old.is_none()
+    /// How many directories more there are.
+    pub fn more_directories(&self) -> i32 {
+        i32::from(self.is_dir()) - i32::from(self.was_dir())
     }
 
     fn is_dir(&self) -> bool {
         self.kind == Some(FileType::Directory)
+    }
+
+    fn was_dir(&self) -> bool {
+        self.old.and_then(kind_of) == Some(FileType::Directory)
+    }
+
+    /// The type that was recorded, if fast commits can make such an inode.
+    fn new_kind(&self) -> Option<FileType> {
+        let raw = self.recorded.filter(|raw| !has(raw, STRANGE));
+        raw.and_then(kind_of)
+    }
+
+    /// Whether what was recorded, if anything, is of the inode that is there.
+    fn is_same(&self) -> bool {
+        let (Some(old), Some(raw)) = (self.old, self.recorded) else {
+            return true;
+        };
+        raw.i_generation == old.i_generation && kind_of(raw) == kind_of(old)
+    }
+
+    /// Whether the number may have been used again.
+    fn is_another(&self) -> bool {
+        let old = self.old.map(|old| old.i_generation);
+        let new = self.recorded.map(|raw| raw.i_generation);
+        self.is_created && old.is_some() && old != new && self.new_kind().is_some()
+    }
+
+    /// Whether names can be of it.
+    fn can_be_named(&self) -> bool {
+        match self.old {
+            None => self.new_kind().is_some(),
+            Some(_) => self.replaces || self.is_same(),
+        }
+    }
+
+    /// Whether it is a directory that fast commits change. Names in a directory of encrypted names
+    /// are not recorded.
+    fn takes_names(&self) -> bool {
+        match self.old {
+            Some(old) if !self.replaces => self.was_dir() && !has(&old, InodeFlags::ENCRYPT),
+            _ => self.new_kind() == Some(FileType::Directory),
+        }
     }
 
     /// Its link count in the end.
@@ -83,31 +131,26 @@ impl Fate {
             // The kernel stores one link of a directory that has had too many.
             End::Stays if self.is_dir() && old == 1 => 1,
             End::Stays if self.is_dir() => self.subdirs.saturating_add(old.into()).max(2),
+            End::Stays if self.before.count == 0 && self.after.count == 0 => old.into(),
             End::Stays => self.file_links(),
         };
         u16::try_from(links.max(0)).unwrap_or(u16::MAX)
     }
 
-    /// The links of a file that was there.
+    /// The names of a file that was there.
     fn file_links(&self) -> i64 {
-        let old = self.old.map_or(0, |old| old.i_links_count.get());
-        let after = i64::from(self.after.count);
-        match self.is_created {
-            // All names of what these commits made are in them.
-            true => after,
-            false => after
-                .saturating_add(old.into())
-                .saturating_sub(self.before.count.into()),
-        }
+        i64::from(self.after.count)
+            .saturating_add(self.counted.into())
+            .saturating_sub(self.before.count.into())
     }
 }
 
 /// A directory whose names change.
 #[derive(Debug)]
 pub struct NamesChange<'a> {
-    /// Name → its inode in the end.
-    pub changed: &'a ChangedNames,
-    /// Those of them that are there: what they name, and where.
+    /// Name → its inode in the end. Not what is left out.
+    pub changed: BTreeMap<&'a [u8], Option<Ino>>,
+    /// Names that were recorded and are there: what they name, and where.
     pub present: BTreeMap<Vec<u8>, (Ino, Spot)>,
     /// What `..` names.
     pub parent: Option<Ino>,
@@ -136,9 +179,13 @@ impl<'a> Plan<'a> {
         for (dir, changed) in fast_commits.changes.all_names() {
             plan.look_up(state, dir, changed)?;
         }
-        let inodes: Vec<Ino> = plan.fates.keys().copied().collect();
-        for ino in inodes {
-            plan.judge(state, ino);
+        plan.find_replaced(state)?;
+        for (dir, mut names) in std::mem::take(&mut plan.names) {
+            plan.settle(state, dir, &mut names);
+            plan.names.insert(dir, names);
+        }
+        for (&ino, fate) in &mut plan.fates {
+            fate.judge(state, ino);
         }
         plan.count_subdirs();
         Ok(plan)
@@ -202,8 +249,12 @@ impl<'a> Plan<'a> {
             return Ok(false);
         }
         let change = self.fast_commits.changes.changed(ino);
+        let recorded = change.and_then(|change| change.raw.as_deref());
+        let recorded = recorded.and_then(|raw| raw.get(..GOOD_OLD_INODE_SIZE));
         let fate = Fate {
             old,
+            recorded: recorded.and_then(|raw| RawInode::parse(raw, ino).ok()),
+            counted: known.counted,
             is_created: change.is_some_and(|change| change.parent.is_some()),
             ..Fate::default()
         };
@@ -211,14 +262,14 @@ impl<'a> Plan<'a> {
         Ok(true)
     }
 
-    /// Finds the changed names that a directory has, and counts names.
+    /// Finds the changed names that a directory has, and reads what they name.
     fn look_up(&mut self, state: &State<'_>, dir: Ino, changed: &'a ChangedNames) -> Result<()> {
         if !self.meet(state, dir)? {
             misfit(state, dir);
             return Ok(());
         }
         let mut names = NamesChange {
-            changed,
+            changed: BTreeMap::new(),
             present: BTreeMap::new(),
             parent: None,
         };
@@ -242,87 +293,181 @@ impl<'a> Plan<'a> {
             })?;
         }
         for &(ino, _) in names.present.values() {
-            if self.meet(state, ino)?
-                && let Some(fate) = self.fates.get_mut(&ino)
-            {
-                fate.before.add(dir);
-            }
+            self.meet(state, ino)?;
         }
         for (name, now) in changed {
-            let Some(ino) = *now else {
-                continue;
+            let is_known = match *now {
+                Some(ino) => is_name(name) && self.meet(state, ino)?,
+                None => true,
             };
-            if !is_name(name) || !self.meet(state, ino)? {
-                misfit_name(state, dir, name);
-            } else if let Some(fate) = self.fates.get_mut(&ino) {
-                fate.after.add(dir);
+            match is_known {
+                true => _ = names.changed.insert(name, *now),
+                false => _ = misfit_name(state, dir, name),
             }
         }
         self.names.insert(dir, names);
         Ok(())
     }
 
-    /// Determines what becomes of an inode.
-    fn judge(&mut self, state: &State<'_>, ino: Ino) {
-        let change = self.fast_commits.changes.changed(ino);
-        let raw = change.and_then(|change| change.raw.as_deref());
-        let raw = raw.and_then(|raw| RawInode::parse(raw.get(..GOOD_OLD_INODE_SIZE)?, ino).ok());
-        let Some(fate) = self.fates.get_mut(&ino) else {
-            return;
-        };
-        let kind = raw.and_then(|raw| FileType::from_mode(raw.i_mode.get()));
-        let new_kind = kind.filter(|_| !raw.is_some_and(|raw| has(&raw, STRANGE)));
-        let has_names = fate.after.count > 0;
-        (fate.end, fate.kind) = match fate.old {
-            None if !has_names => (End::Nothing, None),
-            None => match new_kind {
-                Some(kind) => (End::New, Some(kind)),
-                None => (End::Nothing, None),
-            },
-            Some(old) => {
-                let old_kind = FileType::from_mode(old.i_mode.get());
-                let is_another = raw.is_some_and(|raw| raw.i_generation != old.i_generation);
-                let dir = Some(FileType::Directory);
-                let can_replace = fate.is_created && new_kind != dir && old_kind != dir;
-                fate.kind = old_kind;
-                let left = match fate.is_dir() {
-                    true => fate.before.count == 0 || has_names,
-                    false => fate.file_links() > 0,
-                };
-                match (is_another, new_kind) {
-                    (true, Some(kind)) if can_replace && has_names => (End::New, Some(kind)),
-                    _ if ino == Ino::ROOT => (End::Stays, old_kind),
-                    (true, _) if can_replace && !has_names => (End::Dies, old_kind),
-                    _ if left => (End::Stays, old_kind),
-                    _ => (End::Dies, old_kind),
+    /// Finds the numbers that are used again: the inode that was there has no name left. A number
+    /// may be used again in a directory whose number is, so this goes on for some rounds.
+    fn find_replaced(&mut self, state: &State<'_>) -> Result<()> {
+        for _ in 0..ROUNDS_MAX {
+            let open = |fate: &Fate| fate.is_another() && !fate.replaces;
+            let mut open: BTreeMap<Ino, Sure> = self
+                .fates
+                .iter()
+                .filter(|(_, fate)| open(fate))
+                .map(|(&ino, _)| (ino, Sure::default()))
+                .collect();
+            self.count_sure(&mut open);
+            let mut has_more = false;
+            for (ino, sure) in open {
+                let counted = self.fates.get(&ino).map_or(0, |fate| fate.counted);
+                if sure.come == 0 || sure.go < counted.into() || self.keeps_names(state, ino)? {
+                    continue;
+                }
+                if let Some(fate) = self.fates.get_mut(&ino) {
+                    fate.replaces = true;
+                    has_more = true;
                 }
             }
+            if !has_more {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts the names of some inodes that come and go, whatever becomes of the other inodes.
+    fn count_sure(&self, open: &mut BTreeMap<Ino, Sure>) {
+        for (dir, names) in &self.names {
+            let Some(fate) = self.fates.get(dir) else {
+                continue;
+            };
+            let is_settled = fate.takes_names() && (fate.replaces || !fate.is_another());
+            for (name, now) in &names.changed {
+                if let Some(sure) = now.and_then(|now| open.get_mut(&now)) {
+                    sure.come += u32::from(is_settled);
+                }
+                let Some((old, _)) = names.present.get(*name) else {
+                    continue;
+                };
+                let can_be = |now| self.fates.get(&now).is_some_and(Fate::can_be_named);
+                let goes = now.is_none_or(|now| now == *old || can_be(now));
+                if let Some(sure) = open.get_mut(old) {
+                    sure.go += u32::from(goes && (fate.takes_names() || fate.replaces));
+                }
+            }
+        }
+    }
+
+    /// Whether a directory has names of which nothing was recorded.
+    fn keeps_names(&self, state: &State<'_>, ino: Ino) -> Result<bool> {
+        if !self.fates.get(&ino).is_some_and(Fate::was_dir) {
+            return Ok(false);
+        }
+        let Some(old) = Old::read(state, ino)? else {
+            return Ok(true);
         };
-        let is_same = fate.kind == kind && (fate.end == End::New || is_of(fate, raw));
-        let is_there = matches!(fate.end, End::New | End::Stays);
-        fate.is_misfit = is_there && raw.is_some() && !is_same;
-        if fate.is_misfit {
-            misfit(state, ino);
+        let changed = self.fast_commits.changes.names(ino);
+        let mut keeps = false;
+        reread::for_each(state, ino, old.source(), |seen| {
+            let is_own = matches!(seen.name, b"." | b"..");
+            keeps |= !is_own && !changed.is_some_and(|names| names.contains_key(seen.name));
+            Ok(())
+        })?;
+        Ok(keeps)
+    }
+
+    /// Leaves out the names in a directory that cannot change, and counts the others.
+    fn settle(&mut self, state: &State<'_>, dir: Ino, names: &mut NamesChange<'_>) {
+        let fate = self.fates.get(&dir);
+        let takes = fate.is_some_and(Fate::takes_names);
+        let is_replaced = fate.is_some_and(|fate| fate.replaces);
+        let can_be = |ino| self.fates.get(&ino).is_some_and(Fate::can_be_named);
+        names.changed.retain(|name, now| {
+            let is_fit = takes && now.is_none_or(can_be);
+            if !is_fit && now.is_some() {
+                misfit_name(state, dir, name);
+            }
+            is_fit
+        });
+        for (name, (ino, _)) in &names.present {
+            let goes = is_replaced || names.changed.contains_key(name.as_slice());
+            if let Some(fate) = self.fates.get_mut(ino).filter(|_| goes) {
+                fate.before.add(dir);
+            }
+        }
+        for ino in names.changed.values().flatten() {
+            if let Some(fate) = self.fates.get_mut(ino) {
+                fate.after.add(dir);
+            }
+        }
+        if is_replaced {
+            // They go with the blocks that they are in.
+            names.present.clear();
         }
     }
 
     /// Counts the directories that come into directories and go from them.
     fn count_subdirs(&mut self) {
         let mut moves: Vec<(Ino, i64)> = Vec::new();
-        for fate in self.fates.values().filter(|fate| fate.is_dir()) {
-            if fate.before.count > 0 {
+        for fate in self.fates.values() {
+            if fate.before.count > 0 && fate.was_dir() {
                 moves.push((fate.before.dir, -1));
             }
-            if fate.after.count > 0 {
+            if fate.after.count > 0 && fate.is_dir() {
                 moves.push((fate.after.dir, 1));
             }
         }
         for (dir, count) in moves {
-            if let Some(fate) = self.fates.get_mut(&dir) {
+            // A new directory never had those that go.
+            let fate = self.fates.get_mut(&dir);
+            if let Some(fate) = fate.filter(|fate| count > 0 || fate.end != End::New) {
                 fate.subdirs = fate.subdirs.saturating_add(count);
             }
         }
     }
+}
+
+impl Fate {
+    /// Determines what becomes of the inode.
+    fn judge(&mut self, state: &State<'_>, ino: Ino) {
+        let has_names = self.after.count > 0;
+        let can_be_new = has_names && (self.old.is_none() || self.replaces);
+        (self.end, self.kind) = match (self.old, self.new_kind()) {
+            (_, Some(kind)) if can_be_new => (End::New, Some(kind)),
+            (None, _) => (End::Nothing, None),
+            (Some(old), _) => {
+                // One that has no name, and never had one in these commits, is not lost by them.
+                let is_left = match self.was_dir() {
+                    true => self.before.count == 0 || has_names,
+                    false if self.before.count == 0 => has_names || old.i_links_count.get() > 0,
+                    false => self.file_links() > 0,
+                };
+                let end = match is_left || ino == Ino::ROOT {
+                    true => End::Stays,
+                    false => End::Dies,
+                };
+                (end, kind_of(old))
+            }
+        };
+        self.is_misfit = self.end == End::Stays && !self.is_same();
+        if self.is_misfit {
+            misfit(state, ino);
+        }
+    }
+}
+
+/// Most rounds in which numbers that are used again are looked for.
+const ROUNDS_MAX: u32 = 8;
+
+/// Names that come and go in any case.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sure {
+    come: u32,
+    go: u32,
 }
 
 /// Flags of inodes that no fast commit makes.
@@ -334,13 +479,11 @@ fn has(raw: &RawInode, flags: InodeFlags) -> bool {
     InodeFlags::from_bits_retain(raw.i_flags.get()).intersects(flags)
 }
 
-/// Whether what was recorded is of the inode that is there.
-fn is_of(fate: &Fate, raw: Option<RawInode>) -> bool {
-    let old = fate.old.map(|old| old.i_generation);
-    raw.map(|raw| raw.i_generation) == old
+fn kind_of(raw: RawInode) -> Option<FileType> {
+    FileType::from_mode(raw.i_mode.get())
 }
 
 /// Whether a directory can hold a name.
-pub fn is_name(name: &[u8]) -> bool {
+fn is_name(name: &[u8]) -> bool {
     !matches!(name, b"" | b"." | b"..") && !name.contains(&b'/') && !name.contains(&0)
 }

@@ -170,6 +170,110 @@ fn names(image: &Path) -> Vec<String> {
     names.map(str::to_owned).collect()
 }
 
+/// Without damage, fast commits are left to the next mount.
+fn damage(image: &TestImage) {
+    image.debugfs(&["sif lost+found links_count 9"]);
+}
+
+#[test]
+fn fast_commits_are_left_to_the_next_mount() {
+    let image = image("");
+    put(&image, everything(image.path()));
+    let plan = image.planned().unwrap();
+    assert!(plan.is_clean && plan.was_clean, "{:?}", plan.findings);
+    assert_eq!(plan.overlay.changed(), 0);
+}
+
+#[test]
+fn fast_commits_are_not_replayed_where_blocks_are_shared() {
+    let image = image("");
+    put(&image, everything(image.path()));
+    let block = blocks(image.path(), "file")[0];
+    image.debugfs(&[&format!("sif other block[5] {block}")]);
+    let found = image.found();
+    assert!(found.contains(&"journal-fast-commits"), "{found:?}");
+    let plan = image.planned();
+    assert!(
+        matches!(plan, Err(crate::Error::FastCommits)),
+        "{:?}",
+        plan.map(|plan| plan.findings)
+    );
+}
+
+/// The number of a directory is used again for a file, in the same commits; and that of a file for
+/// a directory, and for a file.
+#[test]
+fn numbers_can_be_used_again() {
+    let image = image("");
+    let path = image.path();
+    let (empty, gone, other) = (ino(path, "empty"), ino(path, "gone"), ino(path, "other"));
+    let records = Records::new()
+        .unlink(2, empty, "empty")
+        .inode(empty, 0o100_644, 0, 3)
+        .create(2, empty, "was-empty")
+        .unlink(2, gone, "gone")
+        .inode(gone, 0o040_755, 1024, 3)
+        .create(2, gone, "was-gone")
+        .unlink(2, other, "other")
+        .inode(other, 0o100_644, 0, 3)
+        .create(gone, other, "was-other");
+    put(&image, records);
+    let found = image.found();
+    assert!(image.is_clean(), "{found:?}");
+    damage(&image);
+    image.repair();
+    assert_eq!(ino(path, "was-empty"), empty);
+    assert_eq!(ino(path, "was-gone"), gone);
+    assert_eq!(ino(path, "was-gone/was-other"), other);
+    let root = names(path);
+    assert!(!root.iter().any(|name| name == "other"), "{root:?}");
+}
+
+/// The directory still has a name, or is not empty: the new file is left out, with its name.
+#[test]
+fn numbers_in_use_are_not_used_again() {
+    for is_removed in [false, true] {
+        let image = image("");
+        let path = image.path();
+        image.debugfs(&["ln other dir/within", "sif other links_count 2"]);
+        let dir = ino(path, "dir");
+        let mut records = Records::new();
+        if is_removed {
+            records = records.unlink(2, dir, "dir");
+        }
+        let records = records
+            .inode(dir, 0o100_644, 0, 3)
+            .create(2, dir, "again")
+            .link(2, 800, "other");
+        put(&image, records);
+        let found = image.repair();
+        assert!(found.contains(&"journal-fast-commit-misfit"), "{found:?}");
+        let root = names(path);
+        assert!(!root.iter().any(|name| name == "again"), "{root:?}");
+        let within = match is_removed {
+            false => "/dir/within".into(),
+            true => format!("/lost+found/#{dir}/within"),
+        };
+        assert!(debugfs(path, &format!("cat {within}")).contains("other"));
+        // Its new target does not exist.
+        assert!(debugfs(path, "cat other").contains("other"));
+    }
+}
+
+/// A file whose stored link count is too low keeps the name that is left.
+#[test]
+fn a_file_with_a_name_left_stays() {
+    let image = image("");
+    let path = image.path();
+    image.debugfs(&["ln file second"]);
+    put(&image, Records::new().unlink(2, ino(path, "file"), "file"));
+    image.debugfs(&["sif second links_count 1"]);
+    damage(&image);
+    image.repair();
+    assert!(debugfs(path, "stat second").contains("Links: 1"));
+    assert!(debugfs(path, "cat second").contains("fff"));
+}
+
 #[test]
 fn fast_commits_are_replayed() {
     for options in ["", "-O ^metadata_csum,^64bit", "-O quota"] {
@@ -179,6 +283,7 @@ fn fast_commits_are_replayed() {
         assert!(found.contains(&"journal-fast-commits"), "{found:?}");
         assert!(!found.contains(&"journal-fast-commit-misfit"), "{found:?}");
         assert!(image.is_clean(), "{options}: {found:?}");
+        damage(&image);
         image.repair();
         assert_everything(image.path());
     }
@@ -243,6 +348,7 @@ fn an_index_gets_names_that_are_committed_fast() {
             .create(2, 900 + n, &format!("new-{n}"));
     }
     put(&image, records);
+    damage(&image);
     image.repair();
     let path = image.path();
     let stat = debugfs(path, "stat <2>");

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use uext4_jbd2::Recovery;
 use uext4_ondisk::Ino;
-use uext4_ondisk::fast_commit::{FastCommit, committed_records};
+use uext4_ondisk::fast_commit::{FastCommit, Record, Records, committed_records};
 use uext4_ondisk::inode::{FileType, RawInode};
 use uext4_ondisk::num::len64;
 
@@ -49,7 +49,11 @@ pub(super) fn read(
         if bytes.iter().all(|&byte| byte == 0) {
             break;
         }
+        let is_last = ends(&bytes, recovery.next_sequence, geometry.inode_size);
         blocks.push(bytes);
+        if is_last {
+            break;
+        }
         if len64(blocks.len()) << geometry.block_size.log2() > AREA_MAX {
             return Err(Error::Refused {
                 what: "the journal holds more than 64 MiB of fast commits: mount the file system \
@@ -74,6 +78,15 @@ pub(super) fn read(
     }))
 }
 
+/// Whether the area ends in this block: what follows is older, and counts for nothing.
+fn ends(block: &[u8], tid: u32, inode_size: u16) -> bool {
+    Records::new(block, inode_size).any(|step| match step {
+        Ok((Record::Head { tid: found, .. } | Record::Tail { tid: found, .. }, _)) => found != tid,
+        Ok(_) => false,
+        Err(_) => true,
+    })
+}
+
 impl FastCommits {
     /// Gives a link to each orphan that gets a name: files that were made without one. So they are
     /// not deleted with the other orphans.
@@ -90,8 +103,12 @@ impl FastCommits {
             }
             let old = volume.read_inode(ino)?;
             let old = old.and_then(|bytes| RawInode::parse(&bytes, ino).ok());
+            // `i_dtime` of an orphan is the next one's number; a time says that it was deleted.
+            let inodes = volume.geometry().inodes_count;
             let is_orphan = |old: RawInode| {
-                old.i_links_count.get() == 0 && FileType::from_mode(old.i_mode.get()).is_some()
+                old.i_links_count.get() == 0
+                    && old.i_dtime.get() <= inodes
+                    && FileType::from_mode(old.i_mode.get()).is_some()
             };
             if old.is_some_and(is_orphan) {
                 volume.update_raw_inode(ino, self.cause, |raw| raw.i_links_count = 1.into())?;

@@ -1,9 +1,9 @@
 //! Bitmaps whose blocks belong to a file: they give way.
 //!
-//! A descriptor that names a block of a file for a bitmap cannot be recognised where nothing else
-//! says where the bitmap is: a single group has neither a backup nor neighbours. But what lies
-//! there is the file's, and not a bitmap with this descriptor's counts. A bitmap is worked out anew
-//! in any case, and a file's contents cannot be.
+//! Nothing shows that a descriptor names a block of a file for a bitmap where nothing else says
+//! where the bitmap is: a single group has neither a backup nor neighbours. But what lies there is
+//! the file's, and not a bitmap with this descriptor's counts. A bitmap is worked out anew in any
+//! case, and a file's contents cannot be.
 
 use std::collections::BTreeMap;
 
@@ -82,7 +82,9 @@ fn relocate(state: &State<'_>, owner: MetadataOwner, cluster: u64) -> Result<()>
         if let Some(place) = place_of(desc, owner) {
             *place = new;
         }
-        desc.flags &= !BG_BLOCK_UNINIT;
+        if let MetadataOwner::BlockBitmap(_) = owner {
+            desc.flags &= !BG_BLOCK_UNINIT;
+        }
     })
 }
 

@@ -194,6 +194,25 @@ pub fn copy(state: &State<'_>, old: Pblk, new: Pblk, cause: Cause) -> Result<()>
     state.volume.overlay().replace(new, cause, &bytes)
 }
 
+/// Takes back the reference of an inode that goes: the last one frees the block. What refers to it
+/// wrongly stays so, for the pass to find.
+pub fn drop_reference(state: &State<'_>, raw: &RawInode, cause: Cause) -> Result<()> {
+    let block = of_inode(state, raw);
+    let Some(known) = state
+        .xattr_blocks
+        .get(block)
+        .filter(|known| known.is_usable)
+    else {
+        return Ok(());
+    };
+    state.xattr_blocks.uncount(block);
+    if known.counted <= 1 {
+        state.free(state.used.of_blocks(block, 1));
+        return Ok(());
+    }
+    set_references(state, block, known.stored.saturating_sub(1), cause)
+}
+
 /// Stores the number of references to a block.
 pub fn set_references(state: &State<'_>, block: Pblk, count: u32, cause: Cause) -> Result<()> {
     let seed = state.geometry().csum_seed;
