@@ -144,6 +144,11 @@ fn rounds(
     let mut is_clean = was_clean;
     // What the replay of fast commits makes is examined again, too.
     let mut is_settled = was_clean && !findings.has_fast_commits();
+    // What was judged once is not judged again by what the passes made of it.
+    let later = Options {
+        older_copies: false,
+        ..options.clone()
+    };
     for _ in 1..rounds_max {
         if is_settled {
             break;
@@ -151,7 +156,7 @@ fn rounds(
         findings.begin_round();
         let before = findings.count();
         let owned = used;
-        (_, overlay, used) = round(overlay, options, &findings)?;
+        (_, overlay, used) = round(overlay, &later, &findings)?;
         used.add_removed_and(Some(&owned));
         is_clean = findings.count() == before;
         is_settled = is_clean;
