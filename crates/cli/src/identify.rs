@@ -169,9 +169,9 @@ pub fn lost_its_superblock(device: &dyn BlockDevice) -> bool {
     backup_of(device).is_some() && contents(device).is_ok_and(|contents| !contents.is_known())
 }
 
-/// True if the device holds no bytes, or something else with a name than an ext file system.
+/// True if the device holds no bytes, or something else with a name than an ext file system. What
+/// cannot be read says nothing.
 pub fn holds_another(device: &dyn BlockDevice) -> bool {
-    contents(device).map_or(true, |contents| {
-        contents.is_known() || matches!(contents, Contents::NoBytes)
-    })
+    contents(device)
+        .is_ok_and(|contents| contents.is_known() || matches!(contents, Contents::NoBytes))
 }

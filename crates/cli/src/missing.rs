@@ -1,6 +1,6 @@
 //! Which bytes of which files could not be read, as a copy notes it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use uext4_ondisk::Ino;
@@ -15,6 +15,8 @@ const ALL_RANGES_MAX: usize = 1 << 20;
 pub struct Missing {
     files: HashMap<Ino, Vec<Range<u64>>>,
     ranges: usize,
+    /// Of these nothing was copied.
+    left_out: HashSet<Ino>,
 }
 
 impl Missing {
@@ -29,6 +31,16 @@ impl Missing {
                 self.ranges += 1;
             }
         }
+    }
+
+    /// Notes that nothing of a file is in the copy.
+    pub fn leave_out(&mut self, ino: Ino) {
+        self.left_out.insert(ino);
+    }
+
+    /// Whether nothing of a file is in the copy.
+    pub fn is_left_out(&self, ino: Ino) -> bool {
+        self.left_out.contains(&ino)
     }
 
     /// The bytes that are missing of a file, in ascending order.

@@ -149,6 +149,11 @@ fn rounds(
         overlay = Overlay::new(Arc::clone(device), block_size, options.memory / 4);
     }
     let mut is_clean = was_clean;
+    // What was judged once is not judged again by what the passes made of it.
+    let later = Options {
+        older_copies: false,
+        ..options.clone()
+    };
     for _ in 1..rounds_max {
         if is_clean {
             break;
@@ -156,7 +161,7 @@ fn rounds(
         findings.begin_round();
         let before = findings.count();
         let owned = used;
-        (_, overlay, used) = round(overlay, options, &findings)?;
+        (_, overlay, used) = round(overlay, &later, &findings)?;
         used.add_removed_and(Some(&owned));
         is_clean = findings.count() == before;
     }

@@ -8,14 +8,15 @@
 //! The walk looks at each block of the ring. A descriptor begins a chain of control blocks with its
 //! sequence, as in `scan`; the chain counts only if it ends in a commit block. Where the log has
 //! checksums, descriptors, commits and data must have the right ones. A copy does not count if a
-//! transaction that is as new, or newer, revokes its block, for the block was freed then.
+//! transaction that is as new, or newer, revokes its block, for the block was freed then. Revokes
+//! are looked for in a second walk, when the copies are known: only theirs take memory.
 
 #![cfg_attr(
     not(test),
     warn(clippy::as_conversions, clippy::arithmetic_side_effects)
 )]
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use uext4_blockdev::BlockDevice;
 use uext4_ondisk::journal::{
@@ -29,9 +30,16 @@ use crate::{Error, LogRun, ReplayedBlock};
 
 /// How many times as many blocks may be read as the ring has.
 const ROUNDS_MAX: u64 = 8;
+/// Most blocks of the ring that are looked at: as many as mke2fs gives a journal at most.
+const RING_MAX: u32 = 10_240_000;
+/// Blocks after which the progress is reported.
+const STEP: u64 = 1024;
 
 /// The newest copy of each block in the log of the journal on `runs`, sorted by home location,
 /// whether it is in its home location or not. Nothing is written.
+///
+/// `watch` is called from time to time with how far it has come, and of how much. If it returns
+/// false, the walk ends, and nothing is found.
 ///
 /// # Errors
 /// As [`crate::recover`] for a journal whose superblock is damaged; of the device. Damage in the
@@ -41,20 +49,26 @@ pub fn older_copies(
     block_size: BlockSize,
     blocks_count: u64,
     runs: &[LogRun],
+    watch: &mut dyn FnMut(u64, u64) -> bool,
 ) -> Result<Vec<ReplayedBlock>, Error> {
     let log = Log::open(device, block_size, blocks_count, runs)?;
     let mut walk = Walk {
-        budget: u64::from(log.ring_len()).saturating_mul(ROUNDS_MAX),
+        watch,
+        at: 0,
+        is_second: false,
+        is_stopped: false,
+        budget: 0,
         block: vec![0; block_size.len()],
         data: vec![0; block_size.len()],
         copies: HashMap::new(),
         revokes: HashMap::new(),
         log: &log,
     };
-    let mut at = 0;
-    while at < log.ring_len() {
-        let chain = walk.chain(at)?;
-        at = at.saturating_add(chain.unwrap_or(1).max(1));
+    walk.run()?;
+    walk.is_second = true;
+    walk.run()?;
+    if walk.is_stopped {
+        return Ok(Vec::new());
     }
     let (copies, revokes) = (walk.copies, walk.revokes);
     let is_live = |home: &Pblk, copy: &Copied| {
@@ -83,16 +97,36 @@ struct Copied {
 
 struct Walk<'a> {
     log: &'a Log<'a>,
+    watch: &'a mut dyn FnMut(u64, u64) -> bool,
+    /// Where in the ring the walk is.
+    at: u32,
+    /// The first walk looks for copies, the second one for what revokes them.
+    is_second: bool,
+    is_stopped: bool,
     /// Blocks that may still be read.
     budget: u64,
     block: Vec<u8>,
     data: Vec<u8>,
     copies: HashMap<Pblk, Copied>,
-    /// The last sequence that revokes a block.
+    /// The last sequence that revokes a block of which there is a copy.
     revokes: HashMap<Pblk, u32>,
 }
 
 impl Walk<'_> {
+    /// Walks through the ring.
+    fn run(&mut self) -> Result<(), Error> {
+        let len = self.log.ring_len().min(RING_MAX);
+        let budget = u64::from(len).saturating_mul(ROUNDS_MAX);
+        // So that the first read reports, too.
+        self.budget = budget.next_multiple_of(STEP);
+        self.at = 0;
+        while self.at < len && !self.is_stopped {
+            let chain = self.chain(self.at)?;
+            self.at = self.at.saturating_add(chain.unwrap_or(1).max(1));
+        }
+        Ok(())
+    }
+
     /// The log block `distance` blocks behind the first one of the ring.
     fn at(&self, distance: u32) -> u32 {
         let (first, end) = self.log.bounds();
@@ -103,7 +137,7 @@ impl Walk<'_> {
     /// has. `None` if none begins here, or if it is not whole.
     fn chain(&mut self, start: u32) -> Result<Option<u32>, Error> {
         let mut copies = Vec::new();
-        let mut revokes = Vec::new();
+        let mut revokes = HashSet::new();
         let mut len = 0_u32;
         let mut sequence = None;
         while len < self.log.ring_len() && self.spend() {
@@ -128,7 +162,8 @@ impl Walk<'_> {
                     let Ok(named) = parse_revokes(&self.block, &self.log.sb, at) else {
                         return Ok(None);
                     };
-                    revokes.extend(named);
+                    let known = |home: &Pblk| self.is_second && self.copies.contains_key(home);
+                    revokes.extend(named.into_iter().filter(known));
                 }
                 BlockType::Commit if commit_matches(&self.block, &self.log.sb) => {
                     self.note(own, copies, revokes);
@@ -141,6 +176,15 @@ impl Walk<'_> {
     }
 
     fn spend(&mut self) -> bool {
+        if self.budget.checked_rem(STEP) == Some(0) {
+            let len = u64::from(self.log.ring_len().min(RING_MAX));
+            let before = if self.is_second { len } else { 0 };
+            let done = before.saturating_add(u64::from(self.at));
+            self.is_stopped |= !(self.watch)(done, len.saturating_mul(2));
+        }
+        if self.is_stopped {
+            return false;
+        }
         let left = self.budget.checked_sub(1);
         self.budget = left.unwrap_or(0);
         left.is_some()
@@ -168,7 +212,8 @@ impl Walk<'_> {
                 }
             }
             count = count.saturating_add(1);
-            if tag.block.0 < self.log.blocks_count && !self.log.owns(tag.block) {
+            let is_wanted = !self.is_second && tag.block.0 < self.log.blocks_count;
+            if is_wanted && !self.log.owns(tag.block) {
                 copies.push(ReplayedBlock {
                     home: tag.block,
                     log: self.log.block(at)?,
@@ -180,7 +225,7 @@ impl Walk<'_> {
     }
 
     /// Notes what a whole transaction holds, where nothing newer is known.
-    fn note(&mut self, sequence: u32, copies: Vec<ReplayedBlock>, revokes: Vec<Pblk>) {
+    fn note(&mut self, sequence: u32, copies: Vec<ReplayedBlock>, revokes: HashSet<Pblk>) {
         for block in copies {
             let known = self.copies.get(&block.home);
             if known.is_none_or(|known| !is_newer(known.sequence, sequence)) {

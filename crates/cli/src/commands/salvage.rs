@@ -91,6 +91,8 @@ pub fn run(args: &SalvageArgs, out: &mut Output) -> Result<Exit, Failure> {
     };
     let known = Known {
         fs: &fs,
+        is_guessed: readable.is_guessed,
+        directory: (!is_tar).then_some(&*args.output),
         found: &*readable.found,
         problems: &readable.problems,
         missing: &missing,
@@ -128,7 +130,7 @@ pub fn run(args: &SalvageArgs, out: &mut Output) -> Result<Exit, Failure> {
         )?;
     }
     Ok(match counts.partial {
-        0 => copied,
+        0 if !readable.is_incomplete => copied,
         _ => copied.max(Exit::Incomplete),
     })
 }
@@ -140,6 +142,10 @@ struct Readable {
     found: Arc<dyn BlockDevice>,
     problems: Problems,
     is_clean: bool,
+    /// Whether the shape of the file system was guessed.
+    is_guessed: bool,
+    /// Whether metadata may have been missing.
+    is_incomplete: bool,
     /// The clusters in use, where that is known.
     used: Option<ClusterSet>,
 }
@@ -188,14 +194,17 @@ fn examine(args: &SalvageArgs, device: &Arc<dyn BlockDevice>) -> Result<Readable
     let image = args.examine.image.place.image.display();
     let mut base = Arc::clone(device);
     let mut planned = plan(args, &base);
+    let mut is_guessed = false;
     if let Err(Error::NotExt4 { .. }) = planned
         && args.examine.image.superblock.is_none()
         && let Some(guessed) = guessed(args, device)?
     {
         base = guessed;
+        is_guessed = true;
         planned = plan(args, &base);
     }
     let mut found = Arc::clone(&base);
+    let mut is_incomplete = false;
     // At most once for a part that cannot be read, and once for an end that is missing.
     for _ in 0..2 {
         let Err(error) = &planned else {
@@ -214,6 +223,7 @@ fn examine(args: &SalvageArgs, device: &Arc<dyn BlockDevice>) -> Result<Readable
             "{image}: {what}: metadata that cannot be read are taken for empty, and files have \
              holes where their data cannot be read"
         ));
+        is_incomplete = true;
         let block_len = device.sector_size();
         let longer = Arc::new(CutDevice::new(Arc::clone(&base), len, block_len));
         found = longer.clone();
@@ -225,6 +235,8 @@ fn examine(args: &SalvageArgs, device: &Arc<dyn BlockDevice>) -> Result<Readable
         Ok((outcome, problems)) => Ok(Readable {
             problems,
             is_clean: outcome.is_clean,
+            is_guessed,
+            is_incomplete,
             used: Some(outcome.used),
             device: Arc::new(outcome.overlay),
             found,
@@ -234,6 +246,8 @@ fn examine(args: &SalvageArgs, device: &Arc<dyn BlockDevice>) -> Result<Readable
             Ok(Readable {
                 problems: Problems::default(),
                 is_clean: false,
+                is_guessed,
+                is_incomplete,
                 used: None,
                 device: Arc::clone(&base),
                 found: base,

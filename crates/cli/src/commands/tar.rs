@@ -155,6 +155,7 @@ impl Archive<'_> {
         };
         if inode.file_type == FileType::Socket {
             messages::warning(format_args!("{}: a socket, left out", escaped(&path)));
+            self.missing.leave_out(inode.ino);
             return Ok(());
         }
         if inode.file_type == FileType::Directory {
@@ -175,6 +176,7 @@ impl Archive<'_> {
             FileType::Symlink => match self.fs.read_link(inode) {
                 Ok(target) => header.symlink(&target, &mut pax),
                 Err(error) => {
+                    self.missing.leave_out(inode.ino);
                     self.complaints.engine(escaped(&path), &error);
                     return Ok(());
                 }
@@ -206,6 +208,7 @@ impl Archive<'_> {
             Err(error) => {
                 // Nothing of the file is written yet, so it can still be left out.
                 self.links.forget(inode);
+                self.missing.leave_out(inode.ino);
                 self.complaints.engine(escaped(path), &error);
                 return Ok(());
             }

@@ -6,7 +6,8 @@
 //! only for `salvage`, where something old is better than nothing; a repair never does it.
 //!
 //! An inode is replaced by itself, not with its whole block: its neighbours may be right, and
-//! newer. An inode of zeroes is right, unless all of its block is.
+//! newer. An inode of zeroes is right, unless all of its block is. One of which only the checksum
+//! is wrong is not replaced either: it is newer than its copy, and may have lost one bit.
 
 use uext4_blockdev::BlockDevice;
 use uext4_jbd2::{ReplayedBlock, older_copies};
@@ -18,16 +19,19 @@ use uext4_ondisk::inode::{
     FileType, InodeFlags, NDIR_BLOCKS, RawInode, inode_checksum, stored_checksum,
 };
 use uext4_ondisk::journal::unescape;
-use uext4_ondisk::num::lo32;
+use uext4_ondisk::num::{len64, lo32};
 use uext4_ondisk::{GroupNr, Ino, Lblk, Pblk, extent, indirect};
 
 use super::{Map, find, is_external};
 use crate::error::Result;
 use crate::finding::{Finding, Place};
 use crate::problem::JournalProblem;
-use crate::report::Findings;
+use crate::report::{Findings, Pass, Progress};
 use crate::used_inodes::{Used, for_each_inode};
 use crate::volume::{Volume, generation};
+
+/// Copies after which the progress is shown.
+const STEP: usize = 256;
 
 /// Restores in the overlay what the journal has copies of.
 ///
@@ -45,7 +49,21 @@ pub fn restore(volume: &Volume, findings: &Findings<'_>) -> Result<()> {
     let geometry = volume.geometry();
     let device: &dyn BlockDevice = volume.overlay();
     let runs = &found.map.runs;
-    let copies = match older_copies(device, geometry.block_size, geometry.blocks_count, runs) {
+    let mut stopped = None;
+    let found = older_copies(
+        device,
+        geometry.block_size,
+        geometry.blocks_count,
+        runs,
+        &mut |done, total| {
+            stopped = step(findings, done, total).err();
+            stopped.is_none()
+        },
+    );
+    if let Some(error) = stopped {
+        return Err(error);
+    }
+    let copies = match found {
         Ok(copies) => copies,
         Err(uext4_jbd2::Error::Device(error)) => return Err(error.into()),
         // Of a journal that is damaged itself there are none.
@@ -58,6 +76,18 @@ pub fn restore(volume: &Volume, findings: &Findings<'_>) -> Result<()> {
     };
     let others = copies.inodes()?;
     copies.directories(&others)
+}
+
+/// Shows how far it has come.
+///
+/// # Errors
+/// [`crate::Error::Cancelled`] if it is to stop.
+fn step(findings: &Findings<'_>, done: u64, total: u64) -> Result<()> {
+    findings.progress(Progress {
+        pass: Pass::Super,
+        done,
+        total,
+    })
 }
 
 struct Copies<'a> {
@@ -78,7 +108,8 @@ impl Copies<'_> {
         tables.sort_unstable();
         let per_block = geometry.block_size.bytes() / u32::from(geometry.inode_size);
         let mut others = Vec::new();
-        for copy in &self.copies {
+        for (at, copy) in self.copies.iter().enumerate() {
+            self.step(at)?;
             let next = tables.partition_point(|&(start, _)| start <= copy.home.0);
             let table = next.checked_sub(1).and_then(|at| tables.get(at));
             let inside = table.and_then(|&(start, group)| {
@@ -97,6 +128,14 @@ impl Copies<'_> {
         Ok(others)
     }
 
+    /// Shows how many copies were judged, from time to time.
+    fn step(&self, at: usize) -> Result<()> {
+        match at % STEP {
+            0 => step(self.findings, len64(at), len64(self.copies.len())),
+            _ => Ok(()),
+        }
+    }
+
     fn inodes_of_block(&self, copy: &ReplayedBlock, first: Ino) -> Result<()> {
         let volume = self.volume;
         let size = usize::from(volume.geometry().inode_size);
@@ -107,7 +146,7 @@ impl Copies<'_> {
         let both = now.chunks_exact(size).zip(old.chunks_exact(size));
         let last = volume.geometry().inodes_count;
         for (at, (ino, (now, old))) in (first.0..=last).map(Ino).zip(both).enumerate() {
-            let is_lost = is_zeroed || !self.is_right(now, ino);
+            let is_lost = is_zeroed || !(self.is_right(now, ino) || self.can_be(now, ino));
             if !is_lost || !self.is_used(old, ino) {
                 continue;
             }
@@ -123,7 +162,8 @@ impl Copies<'_> {
     /// Restores blocks of directories.
     fn directories(&self, copies: &[ReplayedBlock]) -> Result<()> {
         let mut blocks = Vec::new();
-        for copy in copies {
+        for (at, copy) in copies.iter().enumerate() {
+            self.step(at)?;
             let content = self.content(copy)?;
             if self.is_names(&content, copy.home) {
                 blocks.push(*copy);
@@ -132,7 +172,9 @@ impl Copies<'_> {
         if blocks.is_empty() {
             return Ok(());
         }
-        for group in (0..self.volume.geometry().groups_count.get()).map(GroupNr) {
+        let groups = self.volume.geometry().groups_count.get();
+        for group in (0..groups).map(GroupNr) {
+            step(self.findings, group.0.into(), groups.into())?;
             for_each_inode(self.volume, group, |used| {
                 self.directory(used, &blocks)?;
                 Ok(true)
@@ -218,13 +260,18 @@ impl Copies<'_> {
         if bytes.iter().all(|&byte| byte == 0) {
             return true;
         }
-        let Ok(raw) = RawInode::parse(bytes, ino) else {
-            return false;
-        };
         if let Some(seed) = self.volume.geometry().csum_seed {
             let sum = inode_checksum(bytes, seed, ino, generation(bytes));
             return sum == stored_checksum(bytes);
         }
+        self.can_be(bytes, ino)
+    }
+
+    /// Whether an inode can be as it is by its type and map, whatever its checksum.
+    fn can_be(&self, bytes: &[u8], ino: Ino) -> bool {
+        let Ok(raw) = RawInode::parse(bytes, ino) else {
+            return false;
+        };
         let mode = raw.i_mode.get();
         match FileType::from_mode(mode) {
             None => mode == 0 && ino.0 < self.volume.geometry().first_ino,

@@ -8,7 +8,7 @@ super::problems! {
         "write them there, and mark the journal as empty";
     FastCommits = "journal-fast-commits", Note, Nothing, [],
         "the journal holds {found} changes that were committed behind its log",
-        "replay them, before anything else is mended but inodes and directories";
+        "leave them to the next mount; where anything is to be mended, replay them first";
     FastCommitMisfit = "journal-fast-commit-misfit", Damage, Data, [],
         "a change that was committed behind the log does not fit the file system",
         "leave it out";

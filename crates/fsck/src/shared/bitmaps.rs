@@ -1,9 +1,9 @@
 //! Bitmaps whose blocks belong to a file: they give way.
 //!
-//! Nothing shows that a descriptor names a block of a file for a bitmap where nothing else says
-//! where the bitmap is: a single group has neither a backup nor neighbours. But what lies there is
-//! the file's, and not a bitmap with this descriptor's counts. A bitmap is worked out anew in any
-//! case, and a file's contents cannot be.
+//! A descriptor that names a block of a file for a bitmap cannot be recognised where nothing else
+//! says where the bitmap is: a single group has neither a backup nor neighbours. But what lies
+//! there is the file's, and not a bitmap with this descriptor's counts. A bitmap is worked out
+//! anew in any case, and a file's contents cannot be.
 
 use std::collections::BTreeMap;
 

@@ -51,9 +51,16 @@ pub struct Backup {
 /// # Errors
 /// [`Error::NotExt4`] if there is none; [`Error::Features`] if it has unknown features.
 pub fn find(device: &dyn BlockDevice, options: &Options) -> Result<Found> {
-    let bytes = read(device, SUPERBLOCK_OFFSET).ok_or_else(|| Error::NotExt4 {
-        why: "the device is shorter than a superblock, or cannot be read there".into(),
-    })?;
+    let mut bytes = [0; 1024];
+    if device.len() < SUPERBLOCK_OFFSET + len64(bytes.len()) {
+        return Err(Error::NotExt4 {
+            why: "the device is shorter than a superblock".into(),
+        });
+    }
+    // One that cannot be read is as one that is damaged.
+    if let Some(read) = read(device, SUPERBLOCK_OFFSET) {
+        bytes = read;
+    }
     let primary = usable(&bytes);
     if let Some(block) = options.superblock {
         let chosen = chosen(device, options, block)?;

@@ -77,6 +77,15 @@ impl Fit {
     }
 }
 
+/// Whether the first descriptor of a shape leads to the root directory.
+pub fn names_root(device: &dyn BlockDevice, geometry: &Geometry) -> bool {
+    let mut block = vec![0; geometry.block_size.len()];
+    let offset = geometry.block_size.byte_offset(geometry.gdt_block(0));
+    let is_read = offset.is_some_and(|offset| device.read_at(offset, &mut block).is_ok());
+    let desc = GroupDesc::parse(&block[..usize::from(geometry.desc_size)]);
+    is_read && has_root(device, geometry, &desc)
+}
+
 /// How many copies of descriptors are not where a shape has them, of the first ones.
 pub fn lost_copies(device: &dyn BlockDevice, geometry: &Geometry) -> usize {
     let read = |block: Pblk| {

@@ -19,7 +19,8 @@
 //!               └── i_block ────────▲  N × 1024? × 2048? … × 65536?
 //! ```
 //!
-//! A superblock that agrees with the root directory is used as it is. Where there is none, one is
+//! A superblock that agrees with the root directory is used as it is; of several, one with which
+//! the group descriptors lead to the root directory comes first. Where there is none, one is
 //! made: the other fields follow from bitmaps and descriptors (`groups`), the seed of the checksums
 //! from a checksum itself (`seed`), and the rest is what mke2fs does without options.
 //!
@@ -49,6 +50,7 @@ use uext4_ondisk::superblock::{EXT4_SUPER_MAGIC, SUPERBLOCK_OFFSET, SuperBlock};
 use uext4_ondisk::{Geometry, GroupNr};
 
 use super::find::{Backup, backup_in, best, usable};
+use super::fit::names_root;
 use super::put;
 use crate::error::{Error, Result};
 use crate::options::Options;
@@ -97,16 +99,28 @@ pub fn guess(
         let root = root.as_ref();
         root.is_some_and(|root| agree(&**device, root, superblock))
     };
-    let (right, others): (Vec<_>, _) = backups
+    // A superblock may belong to an image in a file: the one counts that the descriptors fit.
+    let fits = |geometry: &Geometry| names_root(&**device, geometry);
+    let (right, others): (Vec<_>, Vec<_>) = backups
         .into_iter()
         .partition(|backup| agrees(&backup.superblock));
-    let backup = best(right, &[]).or_else(|| best(others, &[]));
+    let (fitting, right): (Vec<_>, Vec<_>) =
+        right.into_iter().partition(|backup| fits(&backup.geometry));
+    let (likely, others): (Vec<_>, Vec<_>) = others
+        .into_iter()
+        .partition(|backup| fits(&backup.geometry));
+    let ranked = [fitting, right, likely, others];
+    let backup = ranked.into_iter().find_map(|kind| best(kind, &[]));
     let (superblock, made) = if let Some(backup) = backup {
         let superblock = super::shape::restored(&backup.superblock, &[]);
         (superblock, None)
     } else {
         let made = || groups::of(&**device, root.as_ref()?);
-        match copies.into_iter().find(|copy| agrees(copy)) {
+        let copies: Vec<_> = copies.into_iter().filter(agrees).collect();
+        let fitting = copies
+            .iter()
+            .find(|copy| Geometry::new(copy).is_ok_and(|geometry| fits(&geometry)));
+        match fitting.or(copies.first()).copied() {
             Some(copy) => (copy, None),
             None => match made() {
                 Some((superblock, groups)) => (superblock, Some(groups)),
@@ -148,7 +162,7 @@ fn agree(device: &dyn BlockDevice, root: &Root, superblock: &SuperBlock) -> bool
     geometry.block_size == root.block_size
         && geometry.inode_size == root.inode_size
         && geometry.contains(root.table, geometry.itable_blocks().into())
-        && seed::of(device, root).is_none_or(|seed| geometry.csum_seed == Some(seed))
+        && geometry.csum_seed == seed::of(device, root)
 }
 
 /// Writes group descriptors.

@@ -17,7 +17,10 @@ fn emptied(kind: Kind, fill: impl FnOnce(&mut Maker)) -> Maker {
 
 fn copies(log: &Maker) -> Result<Vec<ReplayedBlock>, Error> {
     let place = &log.place;
-    older_copies(&*place.device, place.size, place.blocks_count, &place.runs)
+    let (device, runs) = (&*place.device, &place.runs);
+    older_copies(device, place.size, place.blocks_count, runs, &mut |_, _| {
+        true
+    })
 }
 
 /// Asserts that these homes have copies, with these contents, and no others.
@@ -82,6 +85,20 @@ fn a_revoked_block_and_a_transaction_without_its_commit_have_no_copies() {
         });
         assert_copies(&log, &[(1, 2), (2, 1), (5, 5)]);
     }
+}
+
+#[test]
+fn a_walk_that_is_stopped_finds_nothing() {
+    let log = emptied(PLAIN, |log| log.transaction(&[(0, 1)]));
+    let (device, runs) = (&*log.place.device, &log.place.runs);
+    let (size, count) = (log.place.size, log.place.blocks_count);
+    let mut calls = 0;
+    let found = older_copies(device, size, count, runs, &mut |done, total| {
+        calls += 1;
+        assert!(done <= total);
+        false
+    });
+    assert_eq!((found.unwrap(), calls), (Vec::new(), 1));
 }
 
 #[test]

@@ -27,7 +27,8 @@ fn rich(kind: Kind, start: u32) -> Maker {
 fn exercise(log: &Maker) {
     let place = &log.place;
     let runs = &place.runs;
-    if let Ok(copies) = older_copies(&*place.device, place.size, place.blocks_count, runs) {
+    let (device, count) = (&*place.device, place.blocks_count);
+    if let Ok(copies) = older_copies(device, place.size, count, runs, &mut |_, _| true) {
         assert!(copies.iter().all(|copy| copy.home.0 < place.blocks_count));
         assert!(copies.is_sorted_by(|one, next| one.home < next.home));
     }

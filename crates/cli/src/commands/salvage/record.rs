@@ -1,9 +1,11 @@
 //! `salvage.jsonl`: a line for each file, which says where all of it comes from.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
-use std::io::{BufWriter, Write};
+use std::io::{BufWriter, ErrorKind, Write};
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use uext4::{Image, Inode};
@@ -51,6 +53,10 @@ impl Problems {
 pub struct Known<'a> {
     /// The file system as it was read.
     pub fs: &'a Image,
+    /// Whether the shape of the file system was guessed: an inode may then be another one.
+    pub is_guessed: bool,
+    /// The directory that the files were copied to; `None` for an archive.
+    pub directory: Option<&'a Path>,
     /// The image as it is, before the repair in memory.
     pub found: &'a dyn BlockDevice,
     /// What the repair found.
@@ -59,10 +65,25 @@ pub struct Known<'a> {
     pub missing: &'a Missing,
 }
 
+impl Known<'_> {
+    /// Whether something of this path is in the result.
+    fn is_copied(&self, path: &[u8], inode: &Inode) -> bool {
+        let Some(directory) = self.directory else {
+            return !self.missing.is_left_out(inode.ino);
+        };
+        let place = directory.join(OsStr::from_bytes(path));
+        // A path may be too long, or its directory closed by now: that says nothing.
+        place.symlink_metadata().map_or_else(
+            |error| !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory),
+            |_| true,
+        )
+    }
+}
+
 /// How many files were read.
 #[derive(Default)]
 pub struct Counts {
-    /// Regular files.
+    /// Regular files of which there is a copy.
     pub files: u64,
     /// Of them, those that may not be whole.
     pub partial: u64,
@@ -97,7 +118,10 @@ pub fn write(known: &Known<'_>, top: Inode, path: &Path) -> Result<Counts, Failu
         if older.last() == Some(&true) {
             origin.name_from = "journal";
         }
-        if inode.file_type == FileType::Regular {
+        if entry.is_unusable() || !known.is_copied(walk.path(), inode) {
+            origin.contents = "none";
+        }
+        if inode.file_type == FileType::Regular && origin.contents != "none" {
             counts.files += 1;
             counts.partial += u64::from(origin.contents == "partial");
         }
@@ -121,7 +145,7 @@ pub struct Origin<'a> {
     pub blocks_from: &'static str,
     /// Whether the inode's checksum was right before the repair.
     pub checksum: &'static str,
-    /// Whether its contents are complete.
+    /// Whether its contents are complete, as far as that is known.
     pub contents: &'static str,
     /// Bytes that could not be read.
     pub missing: &'a [Range<u64>],
@@ -143,6 +167,8 @@ impl<'a> Origin<'a> {
             true => "journal",
             false => "inode",
         };
+        let checksum = checksum(known.fs, known.found, inode.ino);
+        let is_certain = inode_from == "inode" && (!known.is_guessed || checksum == "verified");
         let is_size_repaired = problems.iter().any(|it| SIZES.contains(&it.info().name));
         Self {
             name_from: match path.starts_with(b"lost+found/#") {
@@ -154,10 +180,11 @@ impl<'a> Origin<'a> {
                 false => inode_from,
             },
             blocks_from: inode_from,
-            checksum: checksum(known.fs, known.found, inode.ino),
-            contents: match is_partial {
-                true => "partial",
-                false => "whole",
+            checksum,
+            contents: match (is_partial, is_certain) {
+                (true, _) => "partial",
+                (_, true) => "whole",
+                _ => "unverified",
             },
             missing,
             deleted_at: None,

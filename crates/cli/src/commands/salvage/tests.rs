@@ -38,9 +38,19 @@ fn metadata_that_cannot_be_read_are_taken_for_empty() {
     }
     let command = Command::try_parse_from(["salvage", "image", "-o", "out"]).unwrap();
     let readable = examine(&command.args, &plain).unwrap();
+    assert!(readable.is_incomplete);
     let fs = Image::open(readable.device, &EngineOptions::default()).unwrap();
     let file = open::resolve(&fs, b"/file", FollowLast::No).unwrap();
     let mut bytes = [0; 100];
     let len = fs.read_at(&file, 0, &mut bytes).unwrap();
     assert_eq!(&bytes[..len], b"contents\n");
+    // Nor is a superblock that cannot be read the end: a backup is found.
+    let device = Arc::new(SimDevice::new(&whole, SimOptions::default()));
+    device.inject(Fault::new(Op::Read).within(1024..2048).times(u64::MAX));
+    let plain: Arc<dyn BlockDevice> = device;
+    assert!(!identify::holds_another(&*plain));
+    let readable = examine(&command.args, &plain).unwrap();
+    assert!(readable.is_incomplete && !readable.is_guessed);
+    let fs = Image::open(readable.device, &EngineOptions::default()).unwrap();
+    open::resolve(&fs, b"/file", FollowLast::No).unwrap();
 }

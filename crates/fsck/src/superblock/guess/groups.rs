@@ -1,9 +1,10 @@
 //! The groups of a file system of which only the root directory is known.
 //!
 //! The inode bitmap of group 0 says how many inodes a group has: mke2fs sets the bits behind the
-//! last one. Where the descriptors are left, they name that bitmap; else it lies before the inode
-//! table, at a distance that is the number of groups in a flexible group, and what it says must be
-//! true of the inodes in the table.
+//! last one. Where the descriptors are left, the distance of two inode tables in a flexible group
+//! says it, for the bitmap says less where the last inodes are in use; else they name that bitmap.
+//! Where no descriptor is left, the bitmap lies before the inode table, at a distance that is the
+//! number of groups in a flexible group, and what it says must be true of the inodes in the table.
 //!
 //! ```text
 //!  first group of a flexible group of F groups
@@ -55,6 +56,8 @@ pub enum Groups {
 struct Described {
     size: usize,
     first: GroupDesc,
+    /// Of the second group; not one that was checked.
+    second: GroupDesc,
 }
 
 /// What follows from the inode bitmap of group 0.
@@ -179,6 +182,7 @@ fn described(
     let narrow = Described {
         size: DESC_SIZE_32,
         first,
+        second: GroupDesc::parse(&bytes[DESC_SIZE_32..DESC_SIZE_32 * 2]),
     };
     // In a wide descriptor the upper half begins with the upper halves of three numbers: zeroes.
     // A narrow one is followed by the next, or, behind the last, by zeroes alone.
@@ -188,7 +192,13 @@ fn described(
         && (upper[12..].iter().any(|&byte| byte != 0) || next.iter().any(|&byte| byte != 0));
     let wide = at(DESC_SIZE_64).map(|(first, summed)| {
         let size = DESC_SIZE_64;
-        (Described { size, first }, summed)
+        let second = GroupDesc::parse(&bytes[size..size * 2]);
+        let wide = Described {
+            size,
+            first,
+            second,
+        };
+        (wide, summed)
     });
     match (summed, wide) {
         (Some(true), _) => Some(narrow),
@@ -239,7 +249,12 @@ fn inodes(
         let bitmap = described.first.inode_bitmap;
         let distance = root.table.0.saturating_sub(bitmap.0);
         let flex_bits = flex_bits(distance.min(1 << FLEX_BITS_MAX));
-        return judge(device, root, bitmap, flex_bits);
+        let by_tables = inodes_between(root, described, groups).map(|per_group| Inodes {
+            per_group,
+            flex_bits,
+            wrong: 0,
+        });
+        return by_tables.or_else(|| judge(device, root, bitmap, flex_bits));
     }
     let powers = (0..=FLEX_BITS_MAX).map(|bits| 1 << bits);
     let distances = powers.chain([groups, groups - 1]);
@@ -250,6 +265,22 @@ fn inodes(
             judge(device, root, Pblk(bitmap), flex_bits(distance))
         });
     candidates.min_by_key(|inodes| inodes.wrong)
+}
+
+/// How many inodes a group has by the distance of the first two inode tables. `None` unless they
+/// belong to one flexible group: there the bitmaps follow each other, and so do the tables.
+fn inodes_between(root: &Root, described: Described, groups: u64) -> Option<u32> {
+    let (first, second) = (described.first, described.second);
+    let follows = |one: Pblk, next: Pblk| one.0.checked_add(1) == Some(next.0);
+    let is_flexible = groups > 1
+        && follows(first.block_bitmap, second.block_bitmap)
+        && follows(first.inode_bitmap, second.inode_bitmap);
+    let blocks = second.inode_table.0.checked_sub(first.inode_table.0)?;
+    let bytes = blocks.checked_mul(root.block_size.bytes().into())?;
+    let per_group = u32::try_from(bytes / u64::from(root.inode_size)).ok()?;
+    let most = root.block_size.bytes().saturating_mul(8);
+    let can_be = is_flexible && per_group > 0 && per_group <= most && per_group.is_multiple_of(8);
+    can_be.then_some(per_group)
 }
 
 /// Reads a block as the inode bitmap of group 0.
