@@ -140,7 +140,7 @@ impl Examining {
         };
         let at = position(progress);
         if at < bar.position() {
-            // The next round of a repair.
+            // The next round of a repair, or the passes after a replay of fast commits.
             bar.reset();
         }
         bar.set_message(progress.pass.name());

@@ -31,6 +31,7 @@ use uext4_ondisk::{GroupNr, Pblk};
 
 use crate::error::Result;
 use crate::finding::{Finding, Place};
+use crate::memory::READ_MAX;
 use crate::problem::SuperblockProblem;
 use crate::report::{Pass, Progress};
 use crate::state::State;
@@ -41,8 +42,6 @@ pub use replayed::{first_inodes, note_replayed};
 
 /// Groups that a thread takes at a time.
 const GROUPS_PER_STEP: u32 = 64;
-/// Most bytes that are read at one stretch.
-const READ_MAX: usize = 1 << 18;
 
 /// What groups hold together.
 #[derive(Clone, Copy, Debug, Default)]
@@ -184,7 +183,7 @@ impl Worker {
             (desc.inode_bitmap, true, uninit.inodes),
         ];
         for (block, is_of_inodes, is_uninit) in bitmaps {
-            if !is_uninit && block.0 != 0 && state.geometry().contains(block, 1) {
+            if !is_uninit && group::is_there(state, block) {
                 self.wanted.push(Wanted {
                     block,
                     group,

@@ -37,6 +37,7 @@ use uext4_ondisk::{Ino, Lblk, Pblk};
 use crate::directory_list::{Directory, DirectoryList, Run};
 use crate::error::Result;
 use crate::finding::{Finding, Place};
+use crate::memory;
 use crate::problem::DirectoryProblem;
 use crate::report::{Cause, Pass, Progress};
 use crate::state::State;
@@ -47,7 +48,7 @@ use reread::Source;
 /// Directories that a thread takes at a time.
 const CHUNK: usize = 64;
 /// Most bytes of one read.
-const READ_MAX: u64 = 1 << 18;
+const READ_MAX: u64 = memory::READ_MAX as u64;
 /// Most blocks that are read though they are not wanted, to join two reads.
 const GAP_MAX: u64 = 8;
 

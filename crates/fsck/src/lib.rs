@@ -26,9 +26,10 @@
 //! | links | nothing new | link counts, reference counts, files without a name |
 //! | bitmaps | bitmaps; groups in parallel | bits, counts, quotas |
 //!
-//! Later passes may rely on what earlier ones have mended. Memory is a bit for each cluster in the
-//! groups in use, four bytes for each inode in the groups in use, and some forty bytes for each
-//! directory.
+//! Fast commits are replayed between the first two passes, on what the log of the journal leaves.
+//!
+//! Later passes may rely on what earlier ones have mended. Memory is two bits for each cluster and
+//! a byte for each inode in the groups in use, and some eighty bytes for each directory.
 //!
 //! # Trust
 //!

@@ -2,7 +2,8 @@
 //!
 //! Tables that grow with what is in use are made for the groups in use only. What a group costs
 //! that nothing is in is what this counts: a sparse image of a few blocks can say that it has
-//! hundreds of millions of groups.
+//! hundreds of millions of groups. [`expected`] adds the tables of the groups in use, for users to
+//! see.
 
 use std::sync::OnceLock;
 
@@ -23,8 +24,8 @@ const GROUP: usize =
 const IN_USE: u64 = 2;
 /// Bytes for each directory: what is known of it, its blocks, and where it hangs.
 const DIRECTORY: u64 = 80;
-/// Bytes that a thread reads into, in one pass after the other.
-const THREAD: u64 = 1 << 18;
+/// Most bytes that a thread reads at a time, in one pass after the other: tables, names, bitmaps.
+pub const READ_MAX: usize = 1 << 18;
 
 /// Bytes that are needed at least.
 fn needed(geometry: &Geometry) -> u64 {
@@ -52,7 +53,7 @@ pub fn expected(volume: &Volume, options: &Options) -> u64 {
     let threads = options.threads.get() as u64;
     needed(geometry)
         .saturating_add(groups)
-        .saturating_add(threads.saturating_mul(THREAD))
+        .saturating_add(threads.saturating_mul(READ_MAX as u64))
 }
 
 /// Refuses what needs more than is allowed.

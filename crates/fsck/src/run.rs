@@ -220,6 +220,11 @@ fn round(
         fast_commits,
     } = superblock::open(overlay, options, findings)?;
     findings.finish_pass();
+    let mut summary = Summary {
+        memory: memory::expected(&volume, options),
+        ..Summary::default()
+    };
+    findings.state_memory(summary.memory);
     let mut owned = None;
     if let Some(fast_commits) = fast_commits {
         let used;
@@ -227,11 +232,6 @@ fn round(
         owned = Some(used);
     }
     let mut state = State::new(options, findings, volume);
-    let mut summary = Summary {
-        memory: memory::expected(&state.volume, options),
-        ..Summary::default()
-    };
-    findings.state_memory(summary.memory);
     inodes::run(&mut state)?;
     findings.finish_pass();
     shared::run(&mut state)?;

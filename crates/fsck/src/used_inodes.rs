@@ -5,10 +5,8 @@ use uext4_ondisk::num::index;
 use uext4_ondisk::{GroupNr, Ino};
 
 use crate::error::Result;
+use crate::memory::READ_MAX;
 use crate::volume::Volume;
-
-/// Most bytes of an inode table that are read at a time.
-const PIECE_MAX: usize = 1 << 18;
 
 /// An inode in use.
 pub struct Used<'a> {
@@ -34,7 +32,7 @@ pub fn for_each_inode(
     }
     let size = usize::from(geometry.inode_size);
     let per_group = geometry.inodes_per_group.get();
-    let per_piece = PIECE_MAX / size;
+    let per_piece = READ_MAX / size;
     let mut bytes = vec![0; per_piece * size];
     let mut offset = table.0 << geometry.block_size.log2();
     let mut ino = group.0.saturating_mul(per_group).saturating_add(1);

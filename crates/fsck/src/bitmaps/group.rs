@@ -1,11 +1,11 @@
 //! One group: its bitmaps and its counts.
 
-use uext4_ondisk::GroupNr;
 use uext4_ondisk::group_desc::{
     BG_BLOCK_UNINIT, BG_INODE_UNINIT, DescChecksum, GroupDesc, bitmap_checksum,
 };
 use uext4_ondisk::inode::FileType;
 use uext4_ondisk::num::index;
+use uext4_ondisk::{GroupNr, Pblk};
 
 use super::{Wanted, expected, summed_bytes};
 use crate::error::Result;
@@ -93,6 +93,11 @@ pub fn uninitialised(state: &State<'_>, group: GroupNr, scratch: &mut Vec<u8>) -
     Ok(())
 }
 
+/// Whether a bitmap lies in the file system.
+pub fn is_there(state: &State<'_>, block: Pblk) -> bool {
+    block.0 != 0 && state.geometry().contains(block, 1)
+}
+
 /// Writes a bitmap for the first time, with a finding.
 fn initialise(state: &State<'_>, group: GroupNr, is_of_inodes: bool, bytes: &[u8]) -> Result<()> {
     let problem = match is_of_inodes {
@@ -116,7 +121,7 @@ pub fn write_first(
         false => (desc.block_bitmap, BG_BLOCK_UNINIT),
         true => (desc.inode_bitmap, BG_INODE_UNINIT),
     };
-    if block.0 != 0 && state.geometry().contains(block, 1) {
+    if is_there(state, block) {
         state.volume.overlay().replace(block, cause, bytes)?;
     }
     let sum = checksum(state, is_of_inodes, bytes);

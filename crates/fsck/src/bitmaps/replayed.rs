@@ -5,7 +5,7 @@
 use std::iter::repeat;
 
 use uext4_ondisk::num::index;
-use uext4_ondisk::{GroupNr, Ino, Pblk};
+use uext4_ondisk::{GroupNr, Ino};
 
 use super::{expected, group};
 use crate::clusters::ClusterSet;
@@ -71,16 +71,19 @@ fn blocks(state: &State<'_>, before: &ClusterSet, group: GroupNr, cause: Cause) 
         old.zip(new).take(words)
     };
     let desc = state.volume.group(group);
-    if !words().any(|pair| differ(&pair)) || !is_there(state, desc.block_bitmap) {
+    if !words().any(|pair| differ(&pair)) || !group::is_there(state, desc.block_bitmap) {
         return Ok(());
     }
     let mut bytes = vec![0; state.geometry().block_size.len()];
     if group::uninit(state, &desc).blocks {
         expected::fresh_blocks(state, group, &desc, &mut bytes);
         group::write_first(state, group, false, &bytes, cause)?;
+    } else {
+        state
+            .volume
+            .overlay()
+            .read_block(desc.block_bitmap, &mut bytes)?;
     }
-    let overlay = state.volume.overlay();
-    overlay.read_block(desc.block_bitmap, &mut bytes)?;
     let desc = state.volume.group(group);
     let was_right = group::checksum(state, false, &bytes) == Some(desc.block_bitmap_csum);
     let (mut taken, mut freed) = (0_u32, 0_u32);
@@ -93,7 +96,10 @@ fn blocks(state: &State<'_>, before: &ClusterSet, group: GroupNr, cause: Cause) 
         freed += (marked & !now).count_ones();
         place.copy_from_slice(&now.to_le_bytes());
     }
-    overlay.replace(desc.block_bitmap, cause, &bytes)?;
+    state
+        .volume
+        .overlay()
+        .replace(desc.block_bitmap, cause, &bytes)?;
     let sum = group::checksum(state, false, &bytes).filter(|_| was_right);
     state.volume.update_group(group, cause, |desc| {
         let free = desc.free_clusters.saturating_add(freed);
@@ -104,7 +110,7 @@ fn blocks(state: &State<'_>, before: &ClusterSet, group: GroupNr, cause: Cause) 
 
 fn inodes(state: &State<'_>, group: GroupNr, new: &[(Ino, i32)], cause: Cause) -> Result<()> {
     let desc = state.volume.group(group);
-    if !is_there(state, desc.inode_bitmap) {
+    if !group::is_there(state, desc.inode_bitmap) {
         return Ok(());
     }
     let mut bytes = vec![0; state.geometry().block_size.len()];
@@ -129,8 +135,4 @@ fn inodes(state: &State<'_>, group: GroupNr, new: &[(Ino, i32)], cause: Cause) -
         desc.used_dirs = desc.used_dirs.saturating_add_signed(directories);
         group::set_checksum(desc, true, sum);
     })
-}
-
-fn is_there(state: &State<'_>, block: Pblk) -> bool {
-    block.0 != 0 && state.geometry().contains(block, 1)
 }

@@ -9,12 +9,13 @@ use super::{Common, Repack};
 use crate::directory_list::{DirectoryList, Run};
 use crate::error::Result;
 use crate::mapping::Buffers;
+use crate::memory::READ_MAX;
 use crate::report::{Pass, Progress};
 use crate::state::State;
 use crate::usage::Usage;
 
 /// Most bytes of an inode table that are read at a time.
-const PIECE_MAX: u64 = 1 << 18;
+const PIECE_MAX: u64 = READ_MAX as u64;
 /// How often progress is shown.
 const SHOWN: u64 = 256;
 

@@ -6,7 +6,7 @@
 //! the kind with the most copies counts, and of equals the one with the primary's UUID.
 
 use uext4_blockdev::BlockDevice;
-use uext4_ondisk::features::{Compat, RoCompat};
+use uext4_ondisk::features::{Compat, Incompat, RoCompat};
 use uext4_ondisk::num::{len64, lo16};
 use uext4_ondisk::superblock::{
     CHECKSUM_TYPE_CRC32C, EXT4_SUPER_MAGIC, SUPERBLOCK_OFFSET, SuperBlock,
@@ -163,7 +163,14 @@ fn with_places_of_copies(
     superblock: SuperBlock,
     geometry: Geometry,
 ) -> Found {
-    let lost = super::fit::lost_copies(device, &geometry);
+    // Without these features the fields say nothing.
+    let features = superblock.features();
+    let lost = match features.incompat.contains(Incompat::META_BG)
+        || features.compat.contains(Compat::SPARSE_SUPER2)
+    {
+        true => super::fit::lost_copies(device, &geometry),
+        false => 0,
+    };
     let better = || {
         let backup = search(device, bytes)?;
         let from = &backup.superblock;
