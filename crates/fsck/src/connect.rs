@@ -19,6 +19,7 @@ use uext4_ondisk::inode::{FileType, InodeFlags};
 use uext4_ondisk::{Ino, Lblk};
 
 use crate::directories::inline::InlineRecords;
+use crate::directories::is_dot;
 use crate::directories::record::RECORD_MIN;
 use crate::directories::reread::{self, Source, Spot};
 use crate::directory_list::Directory;
@@ -91,7 +92,7 @@ fn namings(state: &State<'_>, wanted: &BTreeMap<Ino, BTreeSet<Ino>>) -> Result<V
             continue;
         };
         reread::for_each(state, parent, source(state, directory), |seen| {
-            if children.contains(&seen.ino) && !matches!(seen.name, b"." | b"..") {
+            if children.contains(&seen.ino) && !is_dot(seen.name) {
                 found.push(Naming {
                     child: seen.ino,
                     parent,

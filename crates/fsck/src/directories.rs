@@ -42,6 +42,7 @@ use crate::problem::DirectoryProblem;
 use crate::report::{Cause, Pass, Progress};
 use crate::state::State;
 use crate::threads;
+pub use entries::is_dot;
 use index::{Index, Role};
 use reread::Source;
 

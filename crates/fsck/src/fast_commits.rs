@@ -21,6 +21,7 @@ mod names;
 mod plan;
 
 use uext4_ondisk::Ino;
+use uext4_ondisk::fast_commit::End;
 
 use crate::clusters::ClusterSet;
 use crate::error::Result;
@@ -33,7 +34,7 @@ use crate::report::{Cause, Findings};
 use crate::state::State;
 use crate::volume::Volume;
 use crate::{bitmaps, directories};
-use plan::{End, Plan};
+use plan::Plan;
 
 /// Replays fast commits. Returns the file system, and all clusters that had an owner before or have
 /// one now. Where clusters have several owners, directories may lie in the data of others, so that

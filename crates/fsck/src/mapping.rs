@@ -242,7 +242,7 @@ impl<F: FnMut(Owned)> Visitor for Owners<F> {
 }
 
 /// Whether blocks at this stretch may belong to a file at all.
-fn is_inside(geometry: &Geometry, start: Pblk, len: u64) -> bool {
+pub fn is_inside(geometry: &Geometry, start: Pblk, len: u64) -> bool {
     start.0 > u64::from(geometry.first_data_block) && geometry.contains(start, len)
 }
 

@@ -109,7 +109,10 @@ fn list(
 }
 
 /// An inode that can be an orphan: one for files, of a known type.
-fn read(volume: &Volume, ino: Ino) -> Result<Option<RawInode>> {
+///
+/// # Errors
+/// Of the device and of the overlay.
+pub fn read(volume: &Volume, ino: Ino) -> Result<Option<RawInode>> {
     if ino.0 < volume.geometry().first_ino {
         return Ok(None);
     }

@@ -100,7 +100,8 @@ impl Observer for () {
 }
 
 /// What the deletion of orphans leaves: marks and counts of what they held. The next mount would
-/// take them back with the inodes, so that as many are no damage.
+/// take them back with the inodes, so that as many are no damage. So it is with quotas after fast
+/// commits.
 #[derive(Debug, Default)]
 struct Held {
     /// Inodes that were deleted or cut in this round, because they waited for it.
@@ -109,11 +110,17 @@ struct Held {
     clusters: AtomicU64,
     /// What was found of each kind that can follow from it; see [`Held::kind`].
     seen: [AtomicU64; 8],
+    /// Whether fast commits were found. They do not say what they change in quotas.
+    fast_commits: AtomicBool,
 }
 
 impl Held {
     /// Whether a finding is what orphans leave: no more than they held.
     fn explains(&self, finding: &Finding) -> bool {
+        let is_of_quota = finding.problem == QuotaProblem::Usage.into();
+        if is_of_quota && self.fast_commits.load(Ordering::Relaxed) {
+            return true;
+        }
         let orphans = self.orphans.load(Ordering::Relaxed);
         let Some((kind, is_of_blocks)) = Self::kind(finding.problem).filter(|_| orphans > 0) else {
             return false;
@@ -166,7 +173,6 @@ pub struct Findings<'a> {
     /// How many may lose each kind of [`crate::Loss`].
     losses: [AtomicU64; LOSSES],
     not_safe: AtomicBool,
-    fast_commits: AtomicBool,
     left_fast_commits: AtomicBool,
     open: Mutex<Vec<(Cause, Finding)>>,
     kept: Mutex<Vec<(Cause, Finding)>>,
@@ -184,7 +190,6 @@ impl<'a> Findings<'a> {
             held: Held::default(),
             losses: Default::default(),
             not_safe: AtomicBool::new(false),
-            fast_commits: AtomicBool::new(false),
             left_fast_commits: AtomicBool::new(false),
             open: Mutex::default(),
             kept: Mutex::default(),
@@ -200,10 +205,9 @@ impl<'a> Findings<'a> {
             self.held.clusters.fetch_add(clusters, Ordering::Relaxed);
         }
         if finding.problem == JournalProblem::FastCommits.into() {
-            self.fast_commits.store(true, Ordering::Relaxed);
+            self.held.fast_commits.store(true, Ordering::Relaxed);
         }
-        let is_replayed = finding.problem == QuotaProblem::Usage.into() && self.has_fast_commits();
-        let follows = is_replayed || self.held.explains(&finding);
+        let follows = self.held.explains(&finding);
         match finding.problem.info().severity {
             Severity::Note => self.notes.fetch_add(1, Ordering::Relaxed),
             _ if follows => self.notes.fetch_add(1, Ordering::Relaxed),
@@ -257,12 +261,13 @@ impl<'a> Findings<'a> {
 
     /// The next round begins: it has the orphans and fast commits that are left, none.
     pub fn begin_round(&self) {
-        self.fast_commits.store(false, Ordering::Relaxed);
         let Held {
             orphans,
             clusters,
             seen,
+            fast_commits,
         } = &self.held;
+        fast_commits.store(false, Ordering::Relaxed);
         for number in [orphans, clusters].into_iter().chain(seen) {
             number.store(0, Ordering::Relaxed);
         }
@@ -287,7 +292,7 @@ impl<'a> Findings<'a> {
 
     /// Whether the journal held fast commits.
     pub fn has_fast_commits(&self) -> bool {
-        self.fast_commits.load(Ordering::Relaxed)
+        self.held.fast_commits.load(Ordering::Relaxed)
     }
 
     /// Notes that they could not be replayed.

@@ -24,7 +24,7 @@ use crate::inode::GOOD_OLD_INODE_SIZE;
 use crate::num::len64;
 use crate::units::{Ino, Lblk};
 
-pub use outcome::{ChangedInode, ChangedNames, FastCommit};
+pub use outcome::{ChangedInode, ChangedNames, End, FIXED_FLAGS, FastCommit, Names};
 
 /// Tag: blocks now map so.
 pub const FC_TAG_ADD_RANGE: u16 = 1;

@@ -95,6 +95,11 @@ bitflags! {
     }
 }
 
+impl InodeFlags {
+    /// Flags that say how the data of an inode are stored.
+    pub const LAYOUT: Self = Self::EXTENTS.union(Self::INDEX).union(Self::INLINE_DATA);
+}
+
 /// What an inode is, from its mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FileType {

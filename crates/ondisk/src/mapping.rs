@@ -1,5 +1,6 @@
 //! The answer to "where is this part of the file?".
 
+use crate::extent::Extent;
 use crate::units::{Lblk, Pblk};
 
 /// What a run of logical blocks is.
@@ -53,6 +54,20 @@ impl Mapping {
                 _ => Pblk(self.pblk.0.saturating_add(skip.into())),
             },
             state: self.state,
+        }
+    }
+}
+
+impl From<Extent> for Mapping {
+    fn from(extent: Extent) -> Self {
+        Self {
+            lblk: extent.lblk,
+            len: extent.len.into(),
+            pblk: extent.pblk,
+            state: match extent.unwritten {
+                true => MapState::Unwritten,
+                false => MapState::Written,
+            },
         }
     }
 }

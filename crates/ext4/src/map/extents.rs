@@ -7,13 +7,13 @@
 use std::sync::Arc;
 
 use uext4_buffer_cache::Buffer;
-use uext4_ondisk::extent::{Extent, ExtentNode, RawExtent, verify_tail};
+use uext4_ondisk::extent::{ExtentNode, RawExtent, verify_tail};
 use uext4_ondisk::inode::I_BLOCK_LEN;
 use uext4_ondisk::{Damage, Lblk, Pblk};
 
 use crate::base::disk::Disk;
 use crate::base::error::{Error, Result};
-use crate::base::mapping::{MapState, Mapping};
+use crate::base::mapping::Mapping;
 use crate::base::owner::{Kind, owned_tag};
 use crate::inode::Inode;
 
@@ -154,7 +154,7 @@ impl Leaf {
         let after = entries.partition_point(|e| e.ee_block.get() <= lblk.0);
         if let Some(raw) = after.checked_sub(1).and_then(|i| entries.get(i)) {
             let extent = raw.get();
-            let mapping = written_as(extent);
+            let mapping = Mapping::from(extent);
             if lblk.0 < mapping.end() {
                 disk.check_range("extent", extent.pblk, extent.len.into())?;
                 return Ok(mapping.part(lblk, len));
@@ -188,23 +188,10 @@ impl Leaf {
                 return all;
             }
             all.extend(hole(next, extent.lblk.0.into()));
-            all.push(written_as(extent));
+            all.push(Mapping::from(extent));
             next = u64::from(extent.lblk.0) + u64::from(extent.len);
         }
         all.extend(hole(next, self.until));
         all
-    }
-}
-
-fn written_as(extent: Extent) -> Mapping {
-    Mapping {
-        lblk: extent.lblk,
-        len: extent.len.into(),
-        pblk: extent.pblk,
-        state: if extent.unwritten {
-            MapState::Unwritten
-        } else {
-            MapState::Written
-        },
     }
 }

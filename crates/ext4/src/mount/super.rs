@@ -276,9 +276,7 @@ fn open_journal(
     let counts = sbi.geometry().features.ro_compat;
     if waiting.is_some() && counts.contains(RoCompat::QUOTA) {
         return Err(Error::Unsupported {
-            what:
-                "redoing fast commits where quotas are counted: run `uext4 repair` or e2fsck first"
-                    .to_owned(),
+            what: "redoing fast commits where quotas are counted: run e2fsck first".to_owned(),
         });
     }
     let (blocks, block_size) = (sbi.geometry().blocks_count, sbi.geometry().block_size);

@@ -19,20 +19,10 @@ use crate::journal::sbi::Sbi;
 use crate::map;
 use crate::map::change::Progress;
 use crate::map::map_blocks;
-use crate::replay::plan::{End, Fate};
+use crate::replay::plan::Fate;
 use crate::replay::{misfit, ranges, too_large};
 use crate::xattr;
-use uext4_ondisk::fast_commit::ChangedInode;
-
-/// Flags that no fast commit sets or clears.
-const FIXED: InodeFlags = InodeFlags::ENCRYPT
-    .union(InodeFlags::VERITY)
-    .union(InodeFlags::EA_INODE)
-    .union(InodeFlags::CASEFOLD);
-/// Flags that describe how an inode stores its data.
-const LAYOUT: InodeFlags = InodeFlags::EXTENTS
-    .union(InodeFlags::INDEX)
-    .union(InodeFlags::INLINE_DATA);
+use uext4_ondisk::fast_commit::{ChangedInode, End, FIXED_FLAGS};
 
 /// Stores the recorded inode in the table, with the map that it had, or an empty map if it is
 /// new.
@@ -89,7 +79,7 @@ fn put_new(handle: &Handle<'_>, ino: Ino, raw: &[u8]) -> Result<Inode> {
     let mut inode = write(handle, ino, &bytes)?;
     let features = sbi.geometry().features;
     let inline = features.incompat.contains(Incompat::INLINE_DATA);
-    let impossible = inode.flags.intersects(FIXED)
+    let impossible = inode.flags.intersects(FIXED_FLAGS)
         || inode.has(InodeFlags::EXTENTS) && !sbi.has_extents()
         || inode.has(InodeFlags::INLINE_DATA) && !inline;
     check_flags(&inode, !impossible)?;
@@ -126,12 +116,15 @@ fn put_over(handle: &Handle<'_>, old: &Inode, raw: &[u8]) -> Result<Inode> {
     let mut inode = write(handle, old.ino, &bytes)?;
     let same = |mask: InodeFlags| inode.flags & mask == flags & mask;
     let layout = InodeFlags::EXTENTS | InodeFlags::INLINE_DATA;
-    check_flags(&inode, same(FIXED) && (is_dir || leaves || same(layout)))?;
+    check_flags(
+        &inode,
+        same(FIXED_FLAGS) && (is_dir || leaves || same(layout)),
+    )?;
     check_xattr_block(&inode, Some(&old))?;
     inode.blocks = old.blocks;
     if is_dir {
         inode.size = old.size;
-        inode.flags = inode.flags.difference(LAYOUT) | flags & LAYOUT;
+        inode.flags = inode.flags.difference(InodeFlags::LAYOUT) | flags & InodeFlags::LAYOUT;
     }
     if leaves {
         inode.flags.set(InodeFlags::EXTENTS, sbi.has_extents());

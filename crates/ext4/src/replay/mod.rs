@@ -34,9 +34,9 @@ use crate::base::error::{Error, Result};
 use crate::inode::Inode;
 use crate::journal::handle::Handle;
 use crate::journal::sbi::Sbi;
-use uext4_ondisk::fast_commit::FastCommit;
+use uext4_ondisk::fast_commit::{End, FastCommit};
 
-use plan::{End, Plan};
+use plan::Plan;
 
 /// Replays fast commits in the running transaction, which contains nothing else. The caller
 /// commits it.
@@ -89,7 +89,7 @@ fn check_room(handle: &Handle<'_>) -> Result<()> {
 fn too_large() -> Error {
     Error::Unsupported {
         what: "writing while more fast commits wait in the journal than one transaction can hold: \
-            run `uext4 repair` or e2fsck first"
+            run e2fsck first"
             .to_owned(),
     }
 }

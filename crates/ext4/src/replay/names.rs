@@ -8,9 +8,9 @@ use crate::dir;
 use crate::dir::namei::lookup;
 use crate::inode::Inode;
 use crate::journal::handle::Handle;
-use crate::replay::plan::{End, Plan};
+use crate::replay::plan::Plan;
 use crate::replay::{Inodes, check_room};
-use uext4_ondisk::fast_commit::ChangedNames;
+use uext4_ondisk::fast_commit::{ChangedNames, End};
 
 /// Adds and removes the changed entries of all directories.
 pub(super) fn apply(handle: &Handle<'_>, plan: &Plan<'_>, inodes: &mut Inodes) -> Result<()> {

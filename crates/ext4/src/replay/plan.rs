@@ -13,36 +13,7 @@ use crate::dir::namei::{check_name, is_hidden, lookup};
 use crate::inode::{Inode, LINKS_MAX, iget};
 use crate::journal::sbi::Sbi;
 use crate::replay::misfit;
-use uext4_ondisk::fast_commit::{ChangedInode, ChangedNames, FastCommit};
-
-/// The final state of an inode.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum End {
-    /// It does not exist, before or after.
-    #[default]
-    Nothing,
-    /// It is created; an inode that had its number before, if any, is deleted.
-    New,
-    /// It existed and still exists.
-    Stays,
-    /// It has no name any more.
-    Dies,
-}
-
-/// Names of an inode among the changed ones.
-#[derive(Clone, Copy, Debug, Default)]
-struct Names {
-    count: u32,
-    /// The directory of one of them.
-    dir: Ino,
-}
-
-impl Names {
-    fn add(&mut self, dir: Ino) {
-        self.count = self.count.saturating_add(1);
-        self.dir = dir;
-    }
-}
+use uext4_ondisk::fast_commit::{ChangedInode, ChangedNames, End, FastCommit, Names};
 
 /// The plan for one inode.
 #[derive(Debug, Default)]
@@ -410,6 +381,6 @@ fn counted(ino: Ino, old: &Inode) -> Error {
 
 fn unsupported(what: &str) -> Error {
     Error::Unsupported {
-        what: format!("writing after {what}: run `uext4 repair` or e2fsck first"),
+        what: format!("writing after {what}: run e2fsck first"),
     }
 }

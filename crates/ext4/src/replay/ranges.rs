@@ -14,9 +14,9 @@ use crate::journal::sbi::Sbi;
 use crate::map;
 use crate::map::change::Progress;
 use crate::map::map_blocks;
-use crate::replay::plan::{End, Fate};
+use crate::replay::plan::Fate;
 use crate::replay::{misfit, too_large};
-use uext4_ondisk::fast_commit::ChangedInode;
+use uext4_ondisk::fast_commit::{ChangedInode, End};
 
 /// Splits `wanted` into pieces that each have one state in the current map, and returns these
 /// states.

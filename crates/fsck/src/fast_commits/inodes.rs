@@ -4,14 +4,14 @@ use std::mem::offset_of;
 
 use uext4_ondisk::Ino;
 use uext4_ondisk::extent::empty_extent_root;
+use uext4_ondisk::fast_commit::{End, FIXED_FLAGS};
 use uext4_ondisk::features::Incompat;
 use uext4_ondisk::inode::{FileType, GOOD_OLD_INODE_SIZE, I_BLOCK_LEN, InodeFlags, RawInode};
 
 use super::maps::{self, Claimed};
 use super::misfit;
-use super::plan::{End, Fate, Plan};
-use crate::directories::inline;
-use crate::directories::reread;
+use super::plan::{Fate, Plan};
+use crate::directories::{inline, is_dot, reread};
 use crate::error::{Error, Result};
 use crate::finding::{Finding, Place};
 use crate::inode_map::Kind;
@@ -22,16 +22,6 @@ use crate::problem::JournalProblem;
 use crate::rebuild::Old;
 use crate::state::State;
 use crate::xattr;
-
-/// Flags that no fast commit changes.
-const FIXED: InodeFlags = InodeFlags::ENCRYPT
-    .union(InodeFlags::VERITY)
-    .union(InodeFlags::EA_INODE)
-    .union(InodeFlags::CASEFOLD);
-/// Flags that say how the data of an inode are stored.
-const LAYOUT: InodeFlags = InodeFlags::EXTENTS
-    .union(InodeFlags::INDEX)
-    .union(InodeFlags::INLINE_DATA);
 
 /// Stores an inode as it is in the end, with its map.
 pub fn put(
@@ -112,9 +102,11 @@ fn new_bytes(state: &State<'_>, ino: Ino, fate: &Fate, raw: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0; usize::from(state.geometry().inode_size)];
     let len = raw.len().min(bytes.len());
     bytes[..len].copy_from_slice(&raw[..len]);
-    let Ok(mut inode) = RawInode::parse(&bytes, ino) else {
+    if RawInode::parse(&bytes, ino).is_err() {
         // Its extra fields cannot be; it has none.
         bytes[GOOD_OLD_INODE_SIZE..].fill(0);
+    }
+    let Ok(mut inode) = RawInode::parse(&bytes, ino) else {
         return bytes;
     };
     let features = state.geometry().features.incompat;
@@ -173,7 +165,7 @@ fn put_over(state: &State<'_>, plan: &Plan<'_>, ino: Ino, fate: &Fate, raw: &[u8
     let flags = InodeFlags::from_bits_retain(old.i_flags.get());
     let is_dir = fate.kind == Some(FileType::Directory);
     let had_inline = flags.contains(InodeFlags::INLINE_DATA);
-    let Ok(head) = RawInode::parse(raw.get(..GOOD_OLD_INODE_SIZE).unwrap_or_default(), ino) else {
+    let Some(head) = fate.recorded else {
         return Ok(false);
     };
     let recorded = InodeFlags::from_bits_retain(head.i_flags.get());
@@ -204,10 +196,10 @@ fn put_over(state: &State<'_>, plan: &Plan<'_>, ino: Ino, fate: &Fate, raw: &[u8
         misfit(state, ino);
         return Ok(false);
     };
-    let mut new_flags = recorded.difference(FIXED) | flags & FIXED;
+    let mut new_flags = recorded.difference(FIXED_FLAGS) | flags & FIXED_FLAGS;
     if is_dir || leaves {
-        let layout = InodeFlags::from_bits_retain(now.i_flags.get()) & LAYOUT;
-        new_flags = new_flags.difference(LAYOUT) | layout;
+        let layout = InodeFlags::from_bits_retain(now.i_flags.get()) & InodeFlags::LAYOUT;
+        new_flags = new_flags.difference(InodeFlags::LAYOUT) | layout;
     }
     inode.i_flags = new_flags.bits().into();
     (inode.i_blocks_lo, inode.i_blocks_high) = (now.i_blocks_lo, now.i_blocks_high);
@@ -251,7 +243,7 @@ fn is_empty(state: &State<'_>, ino: Ino) -> Result<bool> {
     };
     let mut names = 0_u32;
     reread::for_each(state, ino, old.source(), |seen| {
-        names = names.saturating_add(u32::from(!matches!(seen.name, b"." | b"..")));
+        names = names.saturating_add(u32::from(!is_dot(seen.name)));
         Ok(())
     })?;
     Ok(names == 0)

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use uext4_ondisk::extent::{EXT_INIT_MAX_LEN, EXT_UNWRITTEN_MAX_LEN, Extent};
+use uext4_ondisk::fast_commit::End;
 use uext4_ondisk::inode::{FileType, InodeFlags, RawInode};
 use uext4_ondisk::mapping::{MapState, Mapping};
 use uext4_ondisk::num::lo16;
 use uext4_ondisk::{Ino, Lblk, Pblk};
 
 use super::misfit;
-use super::plan::{End, Fate, Plan};
+use super::plan::{Fate, Plan};
 use crate::error::Result;
 use crate::mapping::{self, FileMap, Form, form};
 use crate::state::State;
@@ -77,10 +78,8 @@ impl Own {
     fn claim(&mut self, state: &State<'_>, new: &Mapping) -> bool {
         let geometry = state.geometry();
         let len = u64::from(new.len);
-        let is_inside = new.pblk.0 > u64::from(geometry.first_data_block)
-            && geometry.contains(new.pblk, len)
-            && new.lblk.0.checked_add(new.len).is_some();
-        if !is_inside {
+        let is_inside = mapping::is_inside(geometry, new.pblk, len);
+        if !is_inside || new.lblk.0.checked_add(new.len).is_none() {
             return false;
         }
         let clusters = state.used.of_blocks(new.pblk, len);
@@ -190,15 +189,7 @@ fn end(state: &State<'_>, raw: &RawInode) -> u64 {
 fn merge(old: &[Extent], changes: &[Mapping]) -> Vec<Extent> {
     let mut parts = Vec::new();
     for extent in old {
-        let whole = Mapping {
-            lblk: extent.lblk,
-            len: extent.len.into(),
-            pblk: extent.pblk,
-            state: match extent.unwritten {
-                true => MapState::Unwritten,
-                false => MapState::Written,
-            },
-        };
+        let whole = Mapping::from(*extent);
         let mut at = whole.lblk.0;
         let first = changes.partition_point(|change| change.end() <= at);
         for change in changes.get(first..).unwrap_or_default() {

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use uext4_ondisk::Ino;
-use uext4_ondisk::fast_commit::{ChangedInode, ChangedNames};
+use uext4_ondisk::fast_commit::{ChangedInode, ChangedNames, End, Names};
 use uext4_ondisk::inode::{FileType, GOOD_OLD_INODE_SIZE, InodeFlags, RawInode};
 
 use super::{misfit, misfit_name};
 use crate::directories::inline::InlineRecords;
+use crate::directories::is_dot;
 use crate::directories::reread::{self, Source, Spot};
 use crate::error::Result;
 use crate::inode_map::Kind;
@@ -15,35 +16,6 @@ use crate::journal::FastCommits;
 use crate::rebuild::Old;
 use crate::report::Cause;
 use crate::state::State;
-
-/// What becomes of an inode.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum End {
-    /// It is not in use, before or after; or nothing that is said of it fits.
-    #[default]
-    Nothing,
-    /// It is made; one that had its number is not in use any more.
-    New,
-    /// It was there and stays.
-    Stays,
-    /// It has no name any more.
-    Dies,
-}
-
-/// Names of an inode among those that change.
-#[derive(Clone, Copy, Debug, Default)]
-struct Names {
-    count: u32,
-    /// The directory of one of them.
-    dir: Ino,
-}
-
-impl Names {
-    fn add(&mut self, dir: Ino) {
-        self.count = self.count.saturating_add(1);
-        self.dir = dir;
-    }
-}
 
 /// The plan for one inode.
 #[derive(Debug, Default)]
@@ -53,8 +25,8 @@ pub struct Fate {
     pub end: End,
     /// Its type in the end.
     pub kind: Option<FileType>,
-    /// What was recorded of it.
-    recorded: Option<RawInode>,
+    /// What was recorded of it, its first fields.
+    pub recorded: Option<RawInode>,
     /// The names that it has.
     counted: u16,
     before: Names,
@@ -65,8 +37,6 @@ pub struct Fate {
     is_created: bool,
     /// The one that was made takes the number from one that has no name left.
     replaces: bool,
-    /// What was recorded of it is left out.
-    is_misfit: bool,
 }
 
 impl Fate {
@@ -209,7 +179,11 @@ impl<'a> Plan<'a> {
     /// What was recorded of an inode that is there in the end.
     pub fn change(&self, ino: Ino, fate: &Fate) -> Option<&'a ChangedInode> {
         let change = self.fast_commits.changes.changed(ino);
-        let is_there = matches!(fate.end, End::New | End::Stays) && !fate.is_misfit;
+        let is_there = match fate.end {
+            End::New => true,
+            End::Stays => fate.is_same(),
+            End::Nothing | End::Dies => false,
+        };
         change.filter(|_| is_there)
     }
 
@@ -373,7 +347,7 @@ impl<'a> Plan<'a> {
         let changed = self.fast_commits.changes.names(ino);
         let mut keeps = false;
         reread::for_each(state, ino, old.source(), |seen| {
-            let is_own = matches!(seen.name, b"." | b"..");
+            let is_own = is_dot(seen.name);
             keeps |= !is_own && !changed.is_some_and(|names| names.contains_key(seen.name));
             Ok(())
         })?;
@@ -453,8 +427,7 @@ impl Fate {
                 (end, kind_of(old))
             }
         };
-        self.is_misfit = self.end == End::Stays && !self.is_same();
-        if self.is_misfit {
+        if self.end == End::Stays && !self.is_same() {
             misfit(state, ino);
         }
     }
@@ -485,5 +458,5 @@ fn kind_of(raw: RawInode) -> Option<FileType> {
 
 /// Whether a directory can hold a name.
 fn is_name(name: &[u8]) -> bool {
-    !matches!(name, b"" | b"." | b"..") && !name.contains(&b'/') && !name.contains(&0)
+    !name.is_empty() && !is_dot(name) && !name.contains(&b'/') && !name.contains(&0)
 }

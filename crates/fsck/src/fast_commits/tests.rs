@@ -275,6 +275,30 @@ fn a_file_with_a_name_left_stays() {
 }
 
 #[test]
+fn a_new_inode_whose_extra_fields_cannot_be_owns_nothing() {
+    let image = image("");
+    image.debugfs(&["rm other"]);
+    let at = image.path().with_extension("value");
+    std::fs::write(&at, [b'v'; 600]).unwrap();
+    image.debugfs(&[&format!("ea_set -f {} file user.big", at.display())]);
+    let block = number(image.path(), "stat file", "File ACL: ");
+    assert_ne!(block, 0);
+    let mut records = Records::new()
+        .create(2, 30, "new")
+        .inode(30, 0o100_644, 0, 9);
+    // The inode is the last record.
+    let raw = records.0.len() - 160;
+    records.0[raw + 104..][..4].copy_from_slice(&block.to_le_bytes());
+    records.0[raw + 128..][..2].copy_from_slice(&9999_u16.to_le_bytes());
+    put(&image, records);
+    damage(&image);
+    image.repair();
+    assert_e2fsck(image.path(), "-fn", 0);
+    assert_eq!(number(image.path(), "stat new", "File ACL: "), 0);
+    assert_eq!(number(image.path(), "stat file", "File ACL: "), block);
+}
+
+#[test]
 fn fast_commits_are_replayed() {
     for options in ["", "-O ^metadata_csum,^64bit", "-O quota"] {
         let image = image(options);

@@ -6,11 +6,12 @@ use std::collections::BTreeSet;
 use uext4_jbd2::Recovery;
 use uext4_ondisk::Ino;
 use uext4_ondisk::fast_commit::{FastCommit, Record, Records, committed_records};
-use uext4_ondisk::inode::{FileType, RawInode};
+use uext4_ondisk::inode::RawInode;
 use uext4_ondisk::num::len64;
 
 use crate::error::{Error, Result};
 use crate::finding::{Finding, Place};
+use crate::orphans;
 use crate::problem::JournalProblem;
 use crate::report::{Cause, Findings};
 use crate::volume::Volume;
@@ -98,18 +99,14 @@ impl FastCommits {
         for &ino in named.flat_map(|names| names.values().flatten()) {
             let change = self.changes.changed(ino);
             let is_new = change.is_some_and(|change| change.parent.is_some());
-            if ino.0 < volume.geometry().first_ino || is_new {
+            if is_new {
                 continue;
             }
-            let old = volume.read_inode(ino)?;
-            let old = old.and_then(|bytes| RawInode::parse(&bytes, ino).ok());
+            let old = orphans::read(volume, ino)?;
             // `i_dtime` of an orphan is the next one's number; a time says that it was deleted.
             let inodes = volume.geometry().inodes_count;
-            let is_orphan = |old: RawInode| {
-                old.i_links_count.get() == 0
-                    && old.i_dtime.get() <= inodes
-                    && FileType::from_mode(old.i_mode.get()).is_some()
-            };
+            let is_orphan =
+                |old: RawInode| old.i_links_count.get() == 0 && old.i_dtime.get() <= inodes;
             if old.is_some_and(is_orphan) {
                 volume.update_raw_inode(ino, self.cause, |raw| raw.i_links_count = 1.into())?;
                 self.kept.insert(ino);

@@ -9,8 +9,46 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::Record;
-use crate::mapping::{MapState, Mapping};
+use crate::inode::InodeFlags;
+use crate::mapping::Mapping;
 use crate::units::{Ino, Lblk};
+
+/// Flags of an inode that no fast commit sets or clears.
+pub const FIXED_FLAGS: InodeFlags = InodeFlags::ENCRYPT
+    .union(InodeFlags::VERITY)
+    .union(InodeFlags::EA_INODE)
+    .union(InodeFlags::CASEFOLD);
+
+/// What becomes of an inode.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum End {
+    /// It is not in use, before or after; or nothing that is said of it counts.
+    #[default]
+    Nothing,
+    /// It is made; one that had its number before, if any, is deleted.
+    New,
+    /// It was there and stays.
+    Stays,
+    /// It has no name any more.
+    Dies,
+}
+
+/// Names of an inode among those that change.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Names {
+    /// How many.
+    pub count: u32,
+    /// The directory of one of them.
+    pub dir: Ino,
+}
+
+impl Names {
+    /// Counts one more, in this directory.
+    pub fn add(&mut self, dir: Ino) {
+        self.count = self.count.saturating_add(1);
+        self.dir = dir;
+    }
+}
 
 /// Name → its inode now, `None` if it has none.
 pub type ChangedNames = BTreeMap<Vec<u8>, Option<Ino>>;
@@ -42,19 +80,7 @@ impl FastCommit {
         let mut all = Self::default();
         for (at, record) in records.iter().enumerate() {
             match *record {
-                Record::AddRange { ino, extent } => {
-                    let state = if extent.unwritten {
-                        MapState::Unwritten
-                    } else {
-                        MapState::Written
-                    };
-                    all.inode(ino).set_range(Mapping {
-                        lblk: extent.lblk,
-                        len: extent.len.into(),
-                        pblk: extent.pblk,
-                        state,
-                    });
-                }
+                Record::AddRange { ino, extent } => all.inode(ino).set_range(extent.into()),
                 Record::DelRange { ino, lblk, len } => {
                     all.inode(ino).set_range(Mapping::hole(lblk, len));
                 }
