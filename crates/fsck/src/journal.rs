@@ -18,7 +18,6 @@
 
 mod create;
 mod fast_commits;
-mod map;
 mod older;
 mod repair;
 
@@ -40,11 +39,11 @@ use crate::fixed_places::for_each_metadata;
 use crate::options::Options;
 use crate::problem::JournalProblem;
 use crate::report::{Cause, Findings};
+use crate::strict_map::Map;
 use crate::volume::Volume;
 
 pub use create::recreate;
 pub use fast_commits::FastCommits;
-pub use map::Map;
 pub use older::restore;
 pub use repair::mend;
 

@@ -72,6 +72,7 @@ mod resize_inode;
 mod run;
 mod shared;
 mod state;
+mod strict_map;
 mod summary;
 mod superblock;
 mod threads;

@@ -8,7 +8,7 @@ use uext4_ondisk::superblock::JNL_BACKUP_BLOCKS;
 use uext4_ondisk::{Ino, Lblk, Pblk};
 use zerocopy::little_endian::U32;
 
-use super::{Found, Map, Source, backup_of, is_external, put_log_superblock, repair};
+use super::{Found, Source, backup_of, is_external, put_log_superblock, repair};
 use crate::error::{Error, Result};
 use crate::finding::{Finding, Place};
 use crate::inode_map::Kind;
@@ -16,6 +16,7 @@ use crate::mapping::{self, FileMap};
 use crate::problem::JournalProblem;
 use crate::report::Cause;
 use crate::state::State;
+use crate::strict_map::Map;
 use crate::volume::is_clear;
 
 /// Smallest piece that a journal is made of, in blocks, where free space is in pieces.

@@ -22,11 +22,12 @@ use uext4_ondisk::journal::unescape;
 use uext4_ondisk::num::{len64, lo32};
 use uext4_ondisk::{GroupNr, Ino, Lblk, Pblk, extent, indirect};
 
-use super::{Map, find, is_external};
+use super::{find, is_external};
 use crate::error::Result;
 use crate::finding::{Finding, Place};
 use crate::problem::JournalProblem;
 use crate::report::{Findings, Pass, Progress};
+use crate::strict_map::Map;
 use crate::used_inodes::{Used, for_each_inode};
 use crate::volume::{Volume, generation};
 

@@ -9,10 +9,10 @@ use uext4_ondisk::{Ino, Pblk};
 use super::{Released, Replay, clusters_of, read, release};
 use crate::error::Result;
 use crate::finding::{Finding, Place};
-use crate::journal::Map;
 use crate::options::Options;
 use crate::problem::JournalProblem;
 use crate::report::{Cause, Findings};
+use crate::strict_map::Map;
 use crate::volume::Volume;
 
 /// The longest orphan file that is read, in bytes: far more than mke2fs makes.

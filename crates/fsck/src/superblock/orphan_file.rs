@@ -10,9 +10,9 @@ use uext4_ondisk::orphan::OrphanBlock;
 
 use crate::error::Result;
 use crate::finding::{Finding, Place};
-use crate::journal::Map;
 use crate::problem::SuperblockProblem;
 use crate::report::Findings;
+use crate::strict_map::Map;
 use crate::volume::Volume;
 
 /// Stores 0 where the number leads to another file.

@@ -13,9 +13,9 @@ use zerocopy::little_endian::U32;
 
 use crate::error::Result;
 use crate::finding::{Finding, Place};
-use crate::journal::Map;
 use crate::problem::SuperblockProblem;
 use crate::report::Findings;
+use crate::strict_map::Map;
 use crate::volume::Volume;
 
 /// One of the numbers.
