@@ -7,7 +7,7 @@ use uext4_ondisk::inode::{FULL_EXTRA_ISIZE, GOOD_OLD_INODE_SIZE};
 use uext4_ondisk::superblock::{
     CHECKSUM_TYPE_CRC32C, EXT4_SUPER_MAGIC, FLAGS_SIGNED_HASH, STATE_VALID, SuperBlock,
 };
-use uext4_ondisk::{BlockSize, Ino};
+use uext4_ondisk::{BlockSize, Ino, has_sparse_backup};
 use zerocopy::FromBytes;
 use zerocopy::little_endian::U32;
 
@@ -303,19 +303,7 @@ fn has_super(counts: &Counts, options: &Options, group: u32) -> bool {
     if counts.features.compat.contains(Compat::SPARSE_SUPER2) {
         return group == 0 || backup_groups(options, counts.groups).contains(&group.into());
     }
-    if group < 2 {
-        return true;
-    }
-    if !counts.features.ro_compat.contains(RoCompat::SPARSE_SUPER) {
-        return true;
-    }
-    [3u64, 5, 7].iter().any(|&base| {
-        let mut power = base;
-        while power < u64::from(group) {
-            power *= base;
-        }
-        power == u64::from(group)
-    })
+    !counts.features.ro_compat.contains(RoCompat::SPARSE_SUPER) || has_sparse_backup(group.into())
 }
 
 /// `s_backup_bgs`: the second group and the last.

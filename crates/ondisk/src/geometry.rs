@@ -7,6 +7,7 @@
 //! ```
 //! With 1 KiB blocks the first group starts at block 1 (`s_first_data_block`), unless `bigalloc`.
 
+use std::iter;
 use std::num::NonZeroU32;
 
 use crate::checksum::CsumSeed;
@@ -17,6 +18,22 @@ use crate::inode::GOOD_OLD_INODE_SIZE;
 use crate::num::{len16, lo32};
 use crate::superblock::SuperBlock;
 use crate::units::{BlockSize, GroupNr, Ino, Pblk};
+
+/// True if a group has the superblock or a copy of it under `sparse_super`: 0, 1, and the powers of
+/// 3, 5 and 7.
+///
+/// ```
+/// let groups = (0..100).filter(|&group| uext4_ondisk::has_sparse_backup(group));
+/// assert_eq!(groups.collect::<Vec<_>>(), [0, 1, 3, 5, 7, 9, 25, 27, 49, 81]);
+/// assert!(!uext4_ondisk::has_sparse_backup(u64::MAX));
+/// ```
+pub fn has_sparse_backup(group: u64) -> bool {
+    let is_power = |base: u64| {
+        let mut powers = iter::successors(Some(base), |power| power.checked_mul(base));
+        powers.find(|&power| power >= group) == Some(group)
+    };
+    group < 2 || [3, 5, 7].into_iter().any(is_power)
+}
 
 /// The validated shape of a file system. Every field is within the bounds its name implies.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -243,16 +260,7 @@ impl Geometry {
         if self.features.compat.contains(Compat::SPARSE_SUPER2) {
             return self.backup_bgs.contains(&g);
         }
-        if g == 1 || !self.features.ro_compat.contains(RoCompat::SPARSE_SUPER) {
-            return true;
-        }
-        [3u64, 5, 7].iter().any(|&base| {
-            let mut power = base;
-            while power < u64::from(g) {
-                power *= base;
-            }
-            power == u64::from(g)
-        })
+        !self.features.ro_compat.contains(RoCompat::SPARSE_SUPER) || has_sparse_backup(g.into())
     }
 
     /// Block of the primary superblock: 1 with 1 KiB blocks, also where group 0 starts at block 0.
@@ -298,7 +306,7 @@ impl Geometry {
 
     /// Groups that hold a backup of the superblock, ascending.
     pub fn backup_groups(&self) -> impl Iterator<Item = GroupNr> + use<'_> {
-        std::iter::successors(self.backup_after(0), |&group| self.backup_after(group)).map(GroupNr)
+        iter::successors(self.backup_after(0), |&group| self.backup_after(group)).map(GroupNr)
     }
 
     /// The first group past `group` that holds a backup.

@@ -44,5 +44,5 @@ mod geometry;
 mod units;
 
 pub use damage::Damage;
-pub use geometry::Geometry;
+pub use geometry::{Geometry, has_sparse_backup};
 pub use units::{BlockSize, GroupNr, Ino, Lblk, Pblk};

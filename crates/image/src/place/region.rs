@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use uext4_mkfs::Layout;
 use uext4_ondisk::features::{Compat, Features, Incompat, RoCompat};
-use uext4_ondisk::{BlockSize, GroupNr};
+use uext4_ondisk::{BlockSize, GroupNr, has_sparse_backup};
 
 /// Blocks for descriptors that are in use, of which the largest file system has as many; those
 /// for growth come on top. With blocks of 4 KiB enough for 2 TiB.
@@ -139,16 +139,4 @@ fn can_be_first(features: &Features) -> bool {
         && features.ro_compat.contains(RoCompat::SPARSE_SUPER)
         && !features.ro_compat.contains(RoCompat::BIGALLOC)
         && !features.compat.contains(Compat::SPARSE_SUPER2)
-}
-
-/// The groups with copies of the superblock under `sparse_super`: 0, 1, and powers of 3, 5 and 7.
-fn has_sparse_backup(group: u64) -> bool {
-    let is_power = |base: u64| {
-        let mut power = base;
-        while power < group {
-            power *= base;
-        }
-        power == group
-    };
-    group < 2 || [3, 5, 7].into_iter().any(is_power)
 }
