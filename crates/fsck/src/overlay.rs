@@ -107,10 +107,8 @@ impl Overlay {
     /// # Errors
     /// [`Error::Device`], also for a range past the end; [`Error::Spill`].
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
-        match self.base.read_at(offset, buf) {
-            Err(error) if self.changed() == 0 => return Err(error.into()),
-            Err(_) => self.read_unchanged(offset, buf)?,
-            Ok(()) => {}
+        if let Err(error) = self.base.read_at(offset, buf) {
+            self.read_unchanged(offset, buf, error)?;
         }
         if self.changed() == 0 || buf.is_empty() {
             return Ok(());
@@ -148,10 +146,16 @@ impl Overlay {
     }
 
     /// Reads from the device, block by block, what no change replaces: what the device cannot read
-    /// there is not needed.
-    fn read_unchanged(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
+    /// there is not needed. `error` is what it returned for all of it, and the end if nothing there
+    /// is changed.
+    fn read_unchanged(&self, offset: u64, buf: &mut [u8], error: DeviceError) -> Result<(), Error> {
         let size = u64::from(self.block_size.bytes());
+        let end = offset.saturating_add(len64(buf.len())).div_ceil(size);
         let changes = self.changes.read();
+        let changed = changes.next(offset >> self.block_size.log2());
+        if changed.is_none_or(|block| block >= end) {
+            return Err(error.into());
+        }
         let mut at = offset;
         let mut rest = buf;
         while !rest.is_empty() {
@@ -496,6 +500,10 @@ mod tests {
         device.inject(fault.times(u64::MAX));
         let mut all = vec![0; 8 * 1024];
         assert!(overlay.read_at(0, &mut all).is_err());
+        // Where nothing is changed, a read that fails is not repeated.
+        device.reset_stats();
+        assert!(overlay.read_at(4 * 1024, &mut all[..4 * 1024]).is_err());
+        assert_eq!(device.stats().reads, 1);
     }
 
     #[test]

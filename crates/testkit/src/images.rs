@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use tempfile::NamedTempFile;
 use uext4_blockdev::MemoryDevice;
+use uext4_ondisk::superblock::SuperBlock;
+use uext4_ondisk::{Geometry, GroupNr};
 
 use crate::e2fsprogs;
 use crate::loops::{Mount, can_mount};
@@ -38,6 +40,28 @@ pub fn changed(device: &MemoryDevice, change: impl FnOnce(&Path)) -> Arc<MemoryD
     let file = stored(device);
     change(file.path());
     loaded(file.path())
+}
+
+/// Zeroes all superblocks of an image, and the group descriptors if asked.
+#[track_caller]
+pub fn lose_superblocks(bytes: &mut [u8], descriptors: bool) {
+    let superblock = SuperBlock::parse(&bytes[1024..2048]).unwrap();
+    let geometry = Geometry::new(&superblock).unwrap();
+    let block = geometry.block_size.len();
+    bytes[1024..2048].fill(0);
+    for group in (0..geometry.groups_count.get()).map(GroupNr) {
+        if !geometry.has_super(group) {
+            continue;
+        }
+        let start = geometry.group_start(group).0 as usize * block;
+        if group.0 != 0 {
+            bytes[start..start + 1024].fill(0);
+        }
+        if descriptors {
+            let len = geometry.gdt_blocks() as usize * block;
+            bytes[start + block..][..len].fill(0);
+        }
+    }
 }
 
 /// Asserts that e2fsck finds nothing to repair.

@@ -30,7 +30,9 @@ pub use e2fsprogs::{
     assert_clean, assert_e2fsck, complaints, debugfs, debugfs_script, debugfs_write, dumpe2fs,
     e2fsck, mke2fs,
 };
-pub use images::{assert_device_clean, changed, changed_by_kernel, formatted, loaded, stored};
+pub use images::{
+    assert_device_clean, changed, changed_by_kernel, formatted, loaded, lose_superblocks, stored,
+};
 pub use loops::{Loop, Mount, can_mount};
 pub use random::SplitMix64;
 pub use rings::RingsAllowed;

@@ -7,7 +7,8 @@ use std::path::Path;
 use serde_json::Value;
 use uext4_ondisk::group_desc::GroupDesc;
 use uext4_ondisk::superblock::SuperBlock;
-use uext4_ondisk::{Geometry, GroupNr, Ino};
+use uext4_ondisk::{Geometry, Ino};
+use uext4_testkit::lose_superblocks;
 
 use crate::changing::{done, image as image_of};
 use crate::checking::{damaged, ended};
@@ -271,28 +272,6 @@ fn a_damaged_image_without_a_superblock_is_read() {
     assert_eq!(fs::read(out.join("dir/file")).unwrap(), b"contents\n");
 }
 
-/// Zeroes all superblocks, and the group descriptors if asked.
-fn lose_superblocks(image: &Path, descriptors: bool) {
-    let mut bytes = fs::read(image).unwrap();
-    let superblock = SuperBlock::parse(&bytes[1024..2048]).unwrap();
-    let geometry = Geometry::new(&superblock).unwrap();
-    let block = geometry.block_size.len();
-    bytes[1024..2048].fill(0);
-    for group in (0..geometry.groups_count.get()).map(GroupNr) {
-        if !geometry.has_super(group) {
-            continue;
-        }
-        let start = geometry.group_start(group).0 as usize * block;
-        if group.0 != 0 {
-            bytes[start..start + 1024].fill(0);
-        }
-        if descriptors {
-            bytes[start + block..][..geometry.gdt_blocks() as usize * block].fill(0);
-        }
-    }
-    fs::write(image, bytes).unwrap();
-}
-
 /// A tree with directories, small and large files, and holes.
 fn fill(tree: &Path) {
     for dir in ["a", "a/deep/er", "many"] {
@@ -349,7 +328,9 @@ fn without_any_superblock_the_shape_is_guessed() {
             let image = scratch.path().join(format!("image-{number}-{descriptors}"));
             let from = ["-d", text(&tree)];
             mke2fs(&image, &[options, &from].concat(), mib);
-            lose_superblocks(&image, descriptors);
+            let mut bytes = fs::read(&image).unwrap();
+            lose_superblocks(&mut bytes, descriptors);
+            fs::write(&image, bytes).unwrap();
             let out = scratch.path().join(format!("out-{number}-{descriptors}"));
             let (code, printed) = ended(&["salvage", text(&image), "-o", text(&out)]);
             assert_eq!(code, Some(0), "{what}: {printed}");

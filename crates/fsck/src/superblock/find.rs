@@ -5,6 +5,9 @@
 //! one. Copies inside files (images of other file systems) do not. Of several kinds of backups
 //! the kind with the most copies counts, and of equals the one with the primary's UUID.
 
+use std::iter;
+use std::ops::Range;
+
 use uext4_blockdev::BlockDevice;
 use uext4_ondisk::features::{Compat, Incompat, RoCompat};
 use uext4_ondisk::num::{len64, lo16};
@@ -21,6 +24,10 @@ use crate::problem::{Problem, SuperblockProblem};
 
 use super::fit::Fit;
 
+/// Bytes that are read at a time in a search.
+pub const PIECE: usize = 1 << 20;
+/// The unit of a search.
+pub const UNIT: usize = 1024;
 /// Bytes that are looked through for a backup in an unusual place.
 const SEARCHED: u64 = 1 << 30;
 /// Groups that usually have a backup.
@@ -358,32 +365,40 @@ pub fn backup_in(bytes: &[u8], offset: u64, device_len: u64) -> Option<Backup> {
 
 /// The first backup in the first GiB, whatever the size of its groups.
 fn scan(device: &dyn BlockDevice) -> Option<Backup> {
-    let mut buf = vec![0; 1 << 20];
-    let end = device.len().min(SEARCHED);
-    let mut at = 0;
-    while at < end {
-        let data = device.next_data(at).ok()??;
-        at = data.start.max(at) & !1023;
-        if at >= end {
-            return None;
+    let mut buf = vec![0; PIECE];
+    for Range { start, end } in pieces(device, SEARCHED) {
+        let len = usize::try_from(end - start).unwrap_or(PIECE);
+        let piece = &mut buf[..len];
+        if device.read_at(start, piece).is_err() {
+            continue;
         }
-        let len = usize::try_from(device.len().saturating_sub(at)).unwrap_or(usize::MAX);
-        let buf = {
-            let len = len.min(buf.len());
-            &mut buf[..len]
-        };
-        if device.read_at(at, buf).is_ok() {
-            for (chunk, offset) in buf.chunks_exact(1024).zip((at..).step_by(1024)) {
-                if chunk[0x38..0x3A] == EXT4_SUPER_MAGIC.to_le_bytes()
-                    && let Some(backup) = backup_in(chunk, offset, device.len())
-                {
-                    return Some(backup);
-                }
+        for (unit, offset) in piece.chunks_exact(UNIT).zip((start..).step_by(UNIT)) {
+            if unit[0x38..0x3A] == EXT4_SUPER_MAGIC.to_le_bytes()
+                && let Some(backup) = backup_in(unit, offset, device.len())
+            {
+                return Some(backup);
             }
         }
-        at = at.saturating_add(len64(buf.len()).max(1024));
     }
     None
+}
+
+/// The parts of a device that may hold data, of at most [`PIECE`] bytes. They begin before `end`,
+/// at multiples of [`UNIT`]. Where the device cannot say where data is, all of it is.
+pub fn pieces(device: &dyn BlockDevice, end: u64) -> impl Iterator<Item = Range<u64>> + '_ {
+    let total = device.len();
+    let mut at = 0;
+    iter::from_fn(move || {
+        if at >= total.min(end) {
+            return None;
+        }
+        let start = match device.next_data(at) {
+            Ok(data) => data?.start.max(at) & !(len64(UNIT) - 1),
+            Err(_) => at,
+        };
+        at = start.saturating_add(len64(PIECE)).min(total);
+        (start < total.min(end)).then_some(start..at)
+    })
 }
 
 /// The primary superblock with the fields mended that follow from others; `None` if that does not

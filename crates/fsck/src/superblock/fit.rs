@@ -11,7 +11,7 @@ use uext4_ondisk::group_desc::{DescChecksum, GroupDesc, desc_checksum};
 use uext4_ondisk::inode::{FileType, RawInode};
 use uext4_ondisk::num::index;
 use uext4_ondisk::superblock::SuperBlock;
-use uext4_ondisk::{Geometry, GroupNr, Ino, Pblk};
+use uext4_ondisk::{BlockSize, Geometry, GroupNr, Ino, Pblk};
 
 use crate::backups::is_copy;
 
@@ -79,21 +79,28 @@ impl Fit {
 
 /// Whether the first descriptor of a shape leads to the root directory.
 pub fn names_root(device: &dyn BlockDevice, geometry: &Geometry) -> bool {
-    let mut block = vec![0; geometry.block_size.len()];
-    let offset = geometry.block_size.byte_offset(geometry.gdt_block(0));
-    let is_read = offset.is_some_and(|offset| device.read_at(offset, &mut block).is_ok());
-    let desc = GroupDesc::parse(&block[..usize::from(geometry.desc_size)]);
-    is_read && has_root(device, geometry, &desc)
+    let block = read_block(device, geometry.block_size, geometry.gdt_block(0));
+    block.is_some_and(|block| {
+        let desc = GroupDesc::parse(&block[..usize::from(geometry.desc_size)]);
+        has_root(device, geometry, &desc)
+    })
+}
+
+/// A block of the device; `None` if it cannot be read.
+pub fn read_block(device: &dyn BlockDevice, block_size: BlockSize, block: Pblk) -> Option<Vec<u8>> {
+    let offset = block_size.byte_offset(block)?;
+    let end = offset.checked_add(block_size.bytes().into())?;
+    if end > device.len() {
+        return None;
+    }
+    let mut bytes = vec![0; block_size.len()];
+    let read = device.read_at(offset, &mut bytes);
+    read.is_ok().then_some(bytes)
 }
 
 /// How many copies of descriptors are not where a shape has them, of the first ones.
 pub fn lost_copies(device: &dyn BlockDevice, geometry: &Geometry) -> usize {
-    let read = |block: Pblk| {
-        let mut bytes = vec![0; geometry.block_size.len()];
-        let offset = geometry.block_size.byte_offset(block)?;
-        device.read_at(offset, &mut bytes).ok()?;
-        Some(bytes)
-    };
+    let read = |block: Pblk| read_block(device, geometry.block_size, block);
     let per_block = index(geometry.descs_per_block().max(1));
     let blocks = (0..geometry.gdt_blocks()).take(DESCRIPTORS_MAX);
     let lost = |at: u32| {

@@ -41,15 +41,17 @@ mod groups;
 mod root;
 mod seed;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use uext4_blockdev::BlockDevice;
+use uext4_ondisk::checksum::CsumSeed;
 use uext4_ondisk::group_desc::GroupDesc;
-use uext4_ondisk::num::{index, len64};
+use uext4_ondisk::num::index;
 use uext4_ondisk::superblock::{EXT4_SUPER_MAGIC, SUPERBLOCK_OFFSET, SuperBlock};
 use uext4_ondisk::{Geometry, GroupNr};
 
-use super::find::{Backup, backup_in, best, usable};
+use super::find::{Backup, PIECE, UNIT, backup_in, best, pieces, usable};
 use super::fit::names_root;
 use super::put;
 use crate::error::{Error, Result};
@@ -59,12 +61,8 @@ use crate::report::{Cause, Observer, Pass, Progress};
 use groups::Groups;
 use root::Root;
 
-/// Bytes that are read at a time.
-const PIECE: usize = 1 << 20;
 /// Bytes that are read at a time where a piece fails.
 const SMALL: usize = 1 << 16;
-/// The unit of the search.
-const UNIT: usize = 1024;
 /// Most superblocks that are compared.
 const SUPERBLOCKS_MAX: usize = 256;
 /// Most inodes that are tried as root directories.
@@ -95,15 +93,16 @@ pub fn guess(
         copies,
         root,
     } = pass(&**device, observer)?;
-    let agrees = |superblock: &SuperBlock| {
+    let seed = root.as_ref().and_then(|root| seed::of(&**device, root));
+    let agrees = |geometry: &Geometry| {
         let root = root.as_ref();
-        root.is_some_and(|root| agree(&**device, root, superblock))
+        root.is_some_and(|root| agree(root, seed, geometry))
     };
     // A superblock may belong to an image in a file: the one counts that the descriptors fit.
     let fits = |geometry: &Geometry| names_root(&**device, geometry);
     let (right, others): (Vec<_>, Vec<_>) = backups
         .into_iter()
-        .partition(|backup| agrees(&backup.superblock));
+        .partition(|backup| agrees(&backup.geometry));
     let (fitting, right): (Vec<_>, Vec<_>) =
         right.into_iter().partition(|backup| fits(&backup.geometry));
     let (likely, others): (Vec<_>, Vec<_>) = others
@@ -115,13 +114,11 @@ pub fn guess(
         let superblock = super::shape::restored(&backup.superblock, &[]);
         (superblock, None)
     } else {
-        let made = || groups::of(&**device, root.as_ref()?);
-        let copies: Vec<_> = copies.into_iter().filter(agrees).collect();
-        let fitting = copies
-            .iter()
-            .find(|copy| Geometry::new(copy).is_ok_and(|geometry| fits(&geometry)));
-        match fitting.or(copies.first()).copied() {
-            Some(copy) => (copy, None),
+        let made = || groups::of(&**device, root.as_ref()?, seed);
+        let copies = copies.iter().filter(|(_, geometry)| agrees(geometry));
+        let fitting = copies.clone().find(|(_, geometry)| fits(geometry));
+        match fitting.or(copies.clone().next()) {
+            Some((copy, _)) => (*copy, None),
             None => match made() {
                 Some((superblock, groups)) => (superblock, Some(groups)),
                 None => return Ok(None),
@@ -154,15 +151,13 @@ pub fn guess(
     }))
 }
 
-/// Whether a superblock can be the one of a root directory.
-fn agree(device: &dyn BlockDevice, root: &Root, superblock: &SuperBlock) -> bool {
-    let Ok(geometry) = Geometry::new(superblock) else {
-        return false;
-    };
+/// Whether a superblock of this shape can be the one of a root directory, whose checksums have this
+/// seed.
+fn agree(root: &Root, seed: Option<CsumSeed>, geometry: &Geometry) -> bool {
     geometry.block_size == root.block_size
         && geometry.inode_size == root.inode_size
         && geometry.contains(root.table, geometry.itable_blocks().into())
-        && geometry.csum_seed == seed::of(device, root)
+        && geometry.csum_seed == seed
 }
 
 /// Writes group descriptors.
@@ -185,7 +180,7 @@ fn describe(overlay: &Overlay, geometry: &Geometry, groups: &[GroupDesc]) -> Res
 struct Seen {
     backups: Vec<Backup>,
     /// Superblocks elsewhere.
-    copies: Vec<SuperBlock>,
+    copies: Vec<(SuperBlock, Geometry)>,
     root: Option<Root>,
 }
 
@@ -195,13 +190,7 @@ fn pass(device: &dyn BlockDevice, observer: &dyn Observer) -> Result<Seen> {
     let mut tries = ROOTS_MAX;
     let mut buf = vec![0; PIECE];
     let total = device.len();
-    let mut at = 0;
-    while at < total {
-        let start = match device.next_data(at) {
-            Ok(Some(data)) => data.start.max(at) & !(len64(UNIT) - 1),
-            Ok(None) => break,
-            Err(_) => at,
-        };
+    for Range { start, end } in pieces(device, total) {
         observer.progress(Progress {
             pass: Pass::Super,
             done: start,
@@ -210,8 +199,7 @@ fn pass(device: &dyn BlockDevice, observer: &dyn Observer) -> Result<Seen> {
         if observer.is_cancelled() {
             return Err(Error::Cancelled);
         }
-        let left = usize::try_from(total.saturating_sub(start)).unwrap_or(PIECE);
-        let len = left.min(PIECE);
+        let len = usize::try_from(end - start).unwrap_or(PIECE);
         let piece = &mut buf[..len];
         if device.read_at(start, piece).is_ok() {
             units(device, start, piece, &mut seen, &mut tries);
@@ -222,7 +210,6 @@ fn pass(device: &dyn BlockDevice, observer: &dyn Observer) -> Result<Seen> {
                 }
             }
         }
-        at = start.saturating_add(len64(len).max(len64(UNIT)));
     }
     Ok(seen)
 }
@@ -250,7 +237,7 @@ fn superblock(device: &dyn BlockDevice, unit: &[u8], offset: u64, seen: &mut See
         && geometry.len_bytes() <= device.len()
         && seen.copies.len() < SUPERBLOCKS_MAX
     {
-        seen.copies.push(superblock);
+        seen.copies.push((superblock, geometry));
     }
 }
 

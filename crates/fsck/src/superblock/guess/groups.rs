@@ -25,10 +25,10 @@ use uext4_ondisk::inode::{FileType, InodeFlags, RawInode};
 use uext4_ondisk::journal::JournalHeader;
 use uext4_ondisk::num::{hi32, index, len64, lo32};
 use uext4_ondisk::superblock::{CHECKSUM_TYPE_CRC32C, EXT4_SUPER_MAGIC, SuperBlock};
-use uext4_ondisk::{BlockSize, GroupNr, Ino, Pblk};
+use uext4_ondisk::{BlockSize, GroupNr, Ino, Pblk, has_sparse_backup};
 
-use super::root::{Root, first_block, read};
-use super::seed;
+use super::root::{Root, first_block};
+use crate::superblock::fit::read_block;
 
 /// Most blocks of a group: their count has 16 bits, and is a multiple of 8.
 const BLOCKS_PER_GROUP_MAX: u32 = 65_528;
@@ -70,10 +70,14 @@ struct Inodes {
     wrong: u32,
 }
 
-/// The superblock for a root directory, and the descriptors. `None` where the device is too short.
-pub fn of(device: &dyn BlockDevice, root: &Root) -> Option<(SuperBlock, Groups)> {
+/// The superblock for a root directory and the seed of its checksums, and the descriptors. `None`
+/// where the device is too short.
+pub fn of(
+    device: &dyn BlockDevice,
+    root: &Root,
+    seed: Option<CsumSeed>,
+) -> Option<(SuperBlock, Groups)> {
     let size = root.block_size;
-    let seed = seed::of(device, root);
     let first = u32::from(size == BlockSize::MIN);
     let blocks = device.len() >> size.log2();
     let per_group = (size.bytes() * 8).min(BLOCKS_PER_GROUP_MAX);
@@ -169,7 +173,7 @@ fn described(
     first: u32,
     seed: Option<CsumSeed>,
 ) -> Option<Described> {
-    let bytes = read(device, root.block_size, Pblk(u64::from(first) + 1))?;
+    let bytes = read_block(device, root.block_size, Pblk(u64::from(first) + 1))?;
     let at = |size: usize| {
         let bytes = &bytes[..size];
         let desc = GroupDesc::parse(bytes);
@@ -219,7 +223,7 @@ fn count(
 ) -> u64 {
     let mut found = 0;
     for block in (u64::from(first) + 1..).map(Pblk) {
-        let Some(bytes) = read(device, root.block_size, block) else {
+        let Some(bytes) = read_block(device, root.block_size, block) else {
             break;
         };
         for bytes in bytes.chunks_exact(described.size) {
@@ -259,7 +263,9 @@ fn inodes(
     let powers = (0..=FLEX_BITS_MAX).map(|bits| 1 << bits);
     let distances = powers.chain([groups, groups - 1]);
     let candidates = distances
-        .filter(|distance| (1..=groups.min(1 << FLEX_BITS_MAX)).contains(distance))
+        .filter(|&distance| {
+            (1..=1 << FLEX_BITS_MAX).contains(&distance) && (distance <= groups || groups == 1)
+        })
         .filter_map(|distance| {
             let bitmap = root.table.0.checked_sub(distance)?;
             judge(device, root, Pblk(bitmap), flex_bits(distance))
@@ -285,7 +291,7 @@ fn inodes_between(root: &Root, described: Described, groups: u64) -> Option<u32>
 
 /// Reads a block as the inode bitmap of group 0.
 fn judge(device: &dyn BlockDevice, root: &Root, bitmap: Pblk, flex_bits: u8) -> Option<Inodes> {
-    let bits = read(device, root.block_size, bitmap)?;
+    let bits = read_block(device, root.block_size, bitmap)?;
     let per_block = root.block_size.bytes() / u32::from(root.inode_size);
     let per_group = inodes_in(&bits, per_block.max(8))?;
     let compared = per_group.min(COMPARED_MAX);
@@ -329,10 +335,10 @@ fn is_set(bits: &[u8], bit: u32) -> bool {
     byte.is_some_and(|byte| byte >> (bit % 8) & 1 != 0)
 }
 
-/// How many inodes mke2fs gives a group without options.
+/// How many inodes mke2fs gives a group without options: at most one for each block.
 fn usual_inodes(root: &Root, blocks: u64, groups: u64) -> u32 {
     let len = blocks << root.block_size.log2();
-    let ratio = RATIOS[usize::from(len >= 512 << 20)];
+    let ratio = RATIOS[usize::from(len >= 512 << 20)].max(root.block_size.bytes().into());
     let unit = (root.block_size.bytes() / u32::from(root.inode_size)).max(8);
     let most = root.block_size.bytes() * 8;
     let per_group = (len / ratio).div_ceil(groups).min(most.into());
@@ -364,7 +370,7 @@ fn has_journal(device: &dyn BlockDevice, root: &Root) -> bool {
     let first = inode
         .filter(is_file)
         .and_then(|inode| first_block(device, root.block_size, &inode))
-        .and_then(|block| read(device, root.block_size, block));
+        .and_then(|block| read_block(device, root.block_size, block));
     first.is_some_and(|bytes| JournalHeader::parse(&bytes).is_some())
 }
 
@@ -381,31 +387,44 @@ fn layout(
     let flex = 1_u64 << inodes.flex_bits;
     let table = (u64::from(inodes.per_group) * u64::from(root.inode_size)) >> size.log2();
     let first = u64::from(size == BlockSize::MIN);
-    let head = (root.table.0).saturating_sub(flex.min(groups) * 2 + first);
+    // A group that is alone in its flexible group leaves room for the bitmaps of all others.
+    let places = |from: u64| match flex.min(groups - from) {
+        1 => flex,
+        count => count,
+    };
+    let head = (root.table.0).saturating_sub(places(0) * 2 + first);
     let mut made = Vec::new();
-    let mut start = 0;
+    let (mut start, mut table_at) = (0, 0);
     for group in 0..groups {
         let at = group % flex;
-        // The groups of this flexible group.
-        let count = flex.min(groups - (group - at));
+        // The bitmaps of this flexible group.
+        let count = places(group - at);
         if at == 0 {
             let begin = first + group * u64::from(per_group);
             let is_bitmap = |skip: u64| {
-                let bits = read(device, size, Pblk(begin + skip + count));
+                let bits = read_block(device, size, Pblk(begin + skip + count));
                 bits.is_some_and(|bits| is_padded(&bits, inodes.per_group))
             };
             start = match (is_bitmap(0), is_bitmap(head)) {
                 (true, false) if group != 0 => begin,
-                (false, false) if !has_backup(group) => begin,
+                (false, false) if !has_sparse_backup(group) => begin,
                 _ => begin + head,
             };
+            table_at = start + count * 2;
+        }
+        // No table lies across a copy of the superblock and its descriptors.
+        let last = (table_at + table).saturating_sub(first + 1) / u64::from(per_group);
+        let free = first + last * u64::from(per_group) + head;
+        if has_sparse_backup(last) && table_at < free {
+            table_at = free;
         }
         made.push(GroupDesc {
             block_bitmap: Pblk(start + at),
             inode_bitmap: Pblk(start + count + at),
-            inode_table: Pblk(start + count * 2 + at * table),
+            inode_table: Pblk(table_at),
             ..GroupDesc::default()
         });
+        table_at += table;
     }
     made
 }
@@ -414,16 +433,4 @@ fn layout(
 fn is_padded(bits: &[u8], inodes: u32) -> bool {
     let padding = bits.get(index(inodes / 8)..).unwrap_or_default();
     !padding.is_empty() && padding.iter().all(|&byte| byte == 0xFF)
-}
-
-/// Whether a group has a backup with `sparse_super`.
-fn has_backup(group: u64) -> bool {
-    let is_power = |base: u64| {
-        let mut power = 1;
-        while power < group {
-            power *= base;
-        }
-        power == group
-    };
-    group == 0 || [3, 5, 7].into_iter().any(is_power)
 }

@@ -1,17 +1,19 @@
 //! The root directory, known by its shape.
 
 use uext4_blockdev::BlockDevice;
+use uext4_ondisk::dir_entry::decode_rec_len;
 use uext4_ondisk::extent::ExtentNode;
 use uext4_ondisk::indirect::number_at;
 use uext4_ondisk::inode::{FileType, InodeFlags, RawInode};
+use uext4_ondisk::num::lo16;
 use uext4_ondisk::{BlockSize, Ino, Pblk};
+
+use crate::superblock::fit::read_block;
 
 /// Sizes of inodes with which inode 2 lies in the first unit of its table.
 const INODE_SIZES: [u16; 3] = [128, 256, 512];
 /// The largest root directory that is believed.
 const SIZE_MAX: u32 = 1 << 30;
-/// Levels of an extent tree.
-const DEPTH_MAX: u16 = 5;
 
 /// An inode table that begins with the root directory.
 #[derive(Clone, Debug)]
@@ -60,7 +62,7 @@ pub fn in_unit(
             }
             *tries -= 1;
             let names = first_block(device, block_size, &inode)
-                .and_then(|block| read(device, block_size, block))
+                .and_then(|block| read_block(device, block_size, block))
                 .filter(|names| is_root(names));
             if let Some(names) = names {
                 return Some(Root {
@@ -106,7 +108,6 @@ pub fn first_block(
                         let first = extents.first()?.get();
                         break (first.lblk.0 == 0).then_some(first.pblk)?;
                     }
-                    ExtentNode::Index { depth: own, .. } if own > DEPTH_MAX => return None,
                     ExtentNode::Index {
                         depth: own,
                         entries,
@@ -114,25 +115,13 @@ pub fn first_block(
                         let child = entries.first()?.leaf();
                         depth = Some(own.checked_sub(1)?);
                         at = Some(child);
-                        bytes = read(device, block_size, child)?;
+                        bytes = read_block(device, block_size, child)?;
                     }
                 }
             }
         }
     };
     (block.0 != 0).then_some(block)
-}
-
-/// A block of the device.
-pub fn read(device: &dyn BlockDevice, block_size: BlockSize, block: Pblk) -> Option<Vec<u8>> {
-    let offset = block_size.byte_offset(block)?;
-    let end = offset.checked_add(block_size.bytes().into())?;
-    if end > device.len() {
-        return None;
-    }
-    let mut bytes = vec![0; block_size.len()];
-    let read = device.read_at(offset, &mut bytes);
-    read.is_ok().then_some(bytes)
 }
 
 /// Whether a block is the first one of a root directory: it names itself twice, and its records
@@ -142,7 +131,7 @@ fn is_root(names: &[u8]) -> bool {
         let bytes = names.get(at..at + 4).and_then(<[u8]>::first_chunk);
         bytes.map_or(0, |bytes| u32::from_le_bytes(*bytes))
     };
-    let record = |at: usize| (word(at + 4) & 0xFFFF) as usize;
+    let record = |at: usize| decode_rec_len(lo16(word(at + 4)), names.len());
     let starts = |at: usize, name: &[u8]| {
         word(at) == Ino::ROOT.0
             && names.get(at + 6) == Some(&(name.len() as u8))
@@ -153,13 +142,32 @@ fn is_root(names: &[u8]) -> bool {
         return false;
     }
     let mut at = 12;
-    // Of a block of 64 KiB a record may not fit the field: there the names are enough.
-    while at < names.len() && names.len() <= usize::from(u16::MAX) {
+    while at < names.len() {
         let len = record(at);
         if len < 8 || !len.is_multiple_of(4) {
             return false;
         }
         at += len;
     }
-    at == names.len() || names.len() > usize::from(u16::MAX)
+    at == names.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use uext4_ondisk::dir_entry::encode_rec_len;
+
+    use super::*;
+
+    #[test]
+    fn the_records_of_a_root_directory_fill_its_block() {
+        for len in [1024, 65536] {
+            let mut names = vec![0; len];
+            names[..10].copy_from_slice(b"\x02\0\0\0\x0C\0\x01\x02.\0");
+            names[12..22].copy_from_slice(b"\x02\0\0\0\0\0\x02\x02..");
+            names[16..18].copy_from_slice(&encode_rec_len(len - 12, len).to_le_bytes());
+            assert!(is_root(&names), "{len}");
+            names[16..18].copy_from_slice(&500_u16.to_le_bytes());
+            assert!(!is_root(&names), "{len}");
+        }
+    }
 }

@@ -1,12 +1,12 @@
 //! Shapes guessed on images by mke2fs whose superblocks are zeroes.
 
 use uext4_blockdev::MemoryDevice;
-use uext4_testkit::{SplitMix64, has_tool};
+use uext4_testkit::{SplitMix64, has_tool, lose_superblocks};
 
 use super::super::tests::{made, patched};
 use super::*;
 
-const IMAGES: [(&str, &str); 10] = [
+const IMAGES: [(&str, &str); 12] = [
     ("-t ext4 -b 1024", "40M"),
     ("-t ext4 -b 4096 -I 256", "300M"),
     ("-t ext4 -b 4096 -I 128 -N 5000", "150M"),
@@ -17,28 +17,15 @@ const IMAGES: [(&str, &str); 10] = [
     ("-t ext3 -b 1024", "40M"),
     ("-t ext2 -b 1024 -I 128", "20M"),
     ("-t ext2 -b 4096", "2M"),
+    ("-t ext4 -b 65536", "64M"),
+    // The last group is alone in its flexible group.
+    ("-t ext4 -b 1024", "134M"),
 ];
 
 /// The image without superblocks, or without descriptors either.
 fn without(device: &MemoryDevice, descriptors: bool) -> Arc<MemoryDevice> {
     let mut bytes = device.to_bytes();
-    let superblock = SuperBlock::parse(&bytes[1024..2048]).unwrap();
-    let geometry = Geometry::new(&superblock).unwrap();
-    let block = geometry.block_size.len();
-    bytes[1024..2048].fill(0);
-    for group in (0..geometry.groups_count.get()).map(GroupNr) {
-        if !geometry.has_super(group) {
-            continue;
-        }
-        let start = geometry.group_start(group).0 as usize * block;
-        if group.0 != 0 {
-            bytes[start..start + 1024].fill(0);
-        }
-        if descriptors {
-            let len = geometry.gdt_blocks() as usize * block;
-            bytes[start + block..][..len].fill(0);
-        }
-    }
+    lose_superblocks(&mut bytes, descriptors);
     Arc::new(MemoryDevice::from_bytes(bytes))
 }
 
