@@ -27,7 +27,9 @@ const DIFFERENCES: &[(&str, &str, &str)] = &[
     ("entry-type-none", "inline", TYPE),
     ("entry-type-none", "inline-512", TYPE),
     ("inode-verity-flag-without-the-feature", "", VERITY),
+    ("attributes-name-index", "small-inodes", ORDER),
     ("attribute-inode-content", "", VALUE),
+    ("attribute-inode-size-in-the-entry", "", SIZE),
     ("quota-magic", "", QUOTA),
     ("orphan-list-outside", "", ORPHANS),
     ("orphan-list-reserved", "", ORPHANS),
@@ -48,6 +50,8 @@ const DEPTH: &str = "the kernel refuses to read a map with a node of another dep
 const TYPE: &str = "e2fsck complains of it in every file system but those with inline data";
 const VERITY: &str = "the kernel refuses to open a file with the flag without the feature";
 const VALUE: &str = "the kernel refuses to read a value whose hash is not that of its bytes";
+const ORDER: &str = "the kernel does not find an attribute behind one that belongs behind it";
+const SIZE: &str = "the kernel refuses to read a value of another size than its entry says";
 const QUOTA: &str = "the kernel refuses to mount with such a quota file";
 const ORPHANS: &str = "with -n e2fsck does not walk the list; without, it clears the head";
 const JOURNAL: &str = "the kernel refuses to mount with such a journal, though its log is empty";
