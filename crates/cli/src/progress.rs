@@ -140,7 +140,8 @@ impl Examining {
         };
         let at = position(progress);
         if at < bar.position() {
-            // The next round of a repair, or the passes after a replay of fast commits.
+            // The next round of a repair, the passes after a replay of fast commits, or the walk
+            // of the journal for older copies: each counts anew.
             bar.reset();
         }
         bar.set_message(progress.pass.name());

@@ -8,6 +8,7 @@
 mod deleted;
 mod record;
 
+use std::fmt::Display;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -174,63 +175,60 @@ fn guessed(
 ) -> Result<Option<Arc<dyn BlockDevice>>, Failure> {
     let guess = uext4_fsck::guess(device, &args.examine.options(), &Watching::progress());
     let image = &args.examine.image.place.image;
-    match guess.map_err(|error| args.examine.failure(&error))? {
-        Some(guess) => {
-            messages::warning(format_args!(
-                "{}: no superblock can be used; the shape of the file system is guessed: {}",
-                image.display(),
-                guess.what
-            ));
-            Ok(Some(Arc::new(guess.device)))
-        }
-        None if open::holds_ext(&**device) => Ok(None),
-        None => Err(identify::not_ext(image, device)),
-    }
+    let Some(guess) = guess.map_err(|error| args.examine.failure(&error))? else {
+        return Ok(None);
+    };
+    messages::warning(format_args!(
+        "{}: no superblock can be used; the shape of the file system is guessed: {}",
+        image.display(),
+        guess.what
+    ));
+    Ok(Some(Arc::new(guess.device)))
 }
 
 /// Repairs in memory. Where no repair can be made, the image is read as it is: the engine goes on
 /// after damage.
 fn examine(args: &SalvageArgs, device: &Arc<dyn BlockDevice>) -> Result<Readable, Failure> {
-    let image = args.examine.image.place.image.display();
+    let path = &args.examine.image.place.image;
+    let image = path.display();
     let mut base = Arc::clone(device);
-    let mut planned = plan(args, &base);
-    let mut is_guessed = false;
-    if let Err(Error::NotExt4 { .. }) = planned
-        && args.examine.image.superblock.is_none()
-        && let Some(guessed) = guessed(args, device)?
-    {
-        base = guessed;
-        is_guessed = true;
-        planned = plan(args, &base);
-    }
     let mut found = Arc::clone(&base);
-    let mut is_incomplete = false;
-    // At most once for a part that cannot be read, and once for an end that is missing.
-    for _ in 0..2 {
+    let mut is_guessed = false;
+    // Those that read zeroes; a guess may lie above one.
+    let mut cuts: Vec<Arc<CutDevice>> = Vec::new();
+    let mut planned = plan(args, &found);
+    // At most once for a part that cannot be read, for a superblock that is lost, and for an end
+    // that is missing.
+    for _ in 0..3 {
         let Err(error) = &planned else {
             break;
         };
-        let Some(len) = readable_len(error, base.len()) else {
+        // A guess reads all of the device: not what the superblock says that it misses.
+        let can_guess = matches!(error, Error::NotExt4 { .. })
+            && args.examine.image.superblock.is_none()
+            && !is_guessed
+            && found.len() == device.len();
+        if let Some(len) = readable_len(error, base.len()) {
+            warn_of_missing(&image, error);
+            let cut = Arc::new(CutDevice::new(base.clone(), len, device.sector_size()));
+            cut.read_zeroes(true);
+            found = cut.clone();
+            cuts.push(cut);
+        } else if can_guess && let Some(guessed) = guessed(args, &found)? {
+            base = guessed;
+            found = Arc::clone(&base);
+            is_guessed = true;
+        } else if can_guess && cuts.is_empty() && !open::holds_ext(&**device) {
+            return Err(identify::not_ext(path, device));
+        } else {
             break;
-        };
-        let what = match error {
-            Error::CutOff { need, have } => {
-                format!("{need} bytes belong to the file system, {have} are there")
-            }
-            error => error.to_string(),
-        };
-        messages::warning(format_args!(
-            "{image}: {what}: metadata that cannot be read are taken for empty, and files have \
-             holes where their data cannot be read"
-        ));
-        is_incomplete = true;
-        let block_len = device.sector_size();
-        let longer = Arc::new(CutDevice::new(Arc::clone(&base), len, block_len));
-        found = longer.clone();
-        longer.read_zeroes(true);
+        }
         planned = plan(args, &found);
-        longer.read_zeroes(false);
     }
+    for cut in &cuts {
+        cut.read_zeroes(false);
+    }
+    let is_incomplete = !cuts.is_empty();
     match planned {
         Ok((outcome, problems)) => Ok(Readable {
             problems,
@@ -255,6 +253,20 @@ fn examine(args: &SalvageArgs, device: &Arc<dyn BlockDevice>) -> Result<Readable
         }
         Err(error) => Err(args.examine.failure(&error)),
     }
+}
+
+/// Warns of what an examination misses that ended with this error.
+fn warn_of_missing(image: &dyn Display, error: &Error) {
+    let what = match error {
+        Error::CutOff { need, have } => {
+            format!("{need} bytes belong to the file system, {have} are there")
+        }
+        error => error.to_string(),
+    };
+    messages::warning(format_args!(
+        "{image}: {what}: metadata that cannot be read are taken for empty, and files have holes \
+         where their data cannot be read"
+    ));
 }
 
 /// How long the device is as an examination must see it that ended with this error because a part

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use uext4::{Image, Inode};
 use uext4_blockdev::BlockDevice;
-use uext4_fsck::problem::JournalProblem;
+use uext4_fsck::problem::{InodeProblem, JournalProblem};
 use uext4_fsck::{Finding, Loss, Problem};
 use uext4_image::walk::{Order, Step, Walk};
 use uext4_ondisk::Ino;
@@ -169,7 +169,7 @@ impl<'a> Origin<'a> {
         };
         let checksum = checksum(known.fs, known.found, inode.ino);
         let is_certain = inode_from == "inode" && (!known.is_guessed || checksum == "verified");
-        let is_size_repaired = problems.iter().any(|it| SIZES.contains(&it.info().name));
+        let is_size_repaired = SIZES.iter().any(|&size| problems.contains(&size.into()));
         Self {
             name_from: match path.starts_with(b"lost+found/#") {
                 true => "none: no directory had it",
@@ -194,12 +194,12 @@ impl<'a> Origin<'a> {
 }
 
 /// The problems whose remedy computes the size.
-const SIZES: [&str; 5] = [
-    "inode-size",
-    "inode-inline-size",
-    "special-size",
-    "symlink-size",
-    "directory-size-high",
+const SIZES: [InodeProblem; 5] = [
+    InodeProblem::Size,
+    InodeProblem::InlineSize,
+    InodeProblem::SpecialSize,
+    InodeProblem::SymlinkSize,
+    InodeProblem::DirectorySizeHigh,
 ];
 
 /// Whether the checksum of an inode is right, as the image has it.
