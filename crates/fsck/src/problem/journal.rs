@@ -17,7 +17,7 @@ super::problems! {
         "the journal is not empty, but needs_recovery is not set", "replay the journal";
     RecoverOfNothing = "journal-recover-of-nothing", Note, Nothing, [],
         "needs_recovery is set, and the journal is empty", "clear needs_recovery";
-    RecoverWithoutJournal = "journal-recover-without-journal", Note, Nothing,
+    RecoverWithoutJournal = "journal-recover-without-journal", Safe, Nothing,
         ["PR_0_JOURNAL_RECOVER_SET"],
         "needs_recovery is set without a journal", "clear needs_recovery";
     Errno = "journal-errno", Note, Nothing, [],
@@ -51,7 +51,7 @@ super::problems! {
         "restore the copy";
     VersionOneFields = "journal-v1-fields", Damage, Nothing, ["PR_0_CLEAR_V2_JOURNAL"],
         "fields of the second version are set in a journal of the first", "clear them";
-    WithoutFeature = "journal-without-feature", Note, Nothing, ["PR_0_JOURNAL_HAS_JOURNAL"],
+    WithoutFeature = "journal-without-feature", Safe, Nothing, ["PR_0_JOURNAL_HAS_JOURNAL"],
         "has_journal is not set, but inode {found} holds a journal", "clear its number";
     NotBackedUp = "journal-not-backed-up", Note, Nothing, ["PR_0_BACKUP_JNL"],
         "the superblock has no copy of the journal's block map", "make one";

@@ -2,7 +2,8 @@
 //! named, and what fails is gathered.
 
 use std::cell::{Cell, RefCell};
-use std::panic;
+use std::io::{self, Write as _};
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, Once};
 use std::thread;
@@ -60,7 +61,7 @@ pub fn run<T: Sync>(
     let slots: Vec<_> = (0..threads).map(|_| Mutex::new(None)).collect();
     thread::scope(|scope| {
         for slot in &slots {
-            let (next, failures, each) = (&next, &failures, &each);
+            let (next, failures, each, name) = (&next, &failures, &each, &name);
             scope.spawn(move || {
                 IS_CASE.set(true);
                 let judge = Judge::new();
@@ -70,7 +71,9 @@ pub fn run<T: Sync>(
                         break;
                     };
                     *slot.lock().unwrap() = Some((at, Instant::now()));
-                    let failed = each(&judge, case);
+                    forget_panic();
+                    let failed = panic::catch_unwind(AssertUnwindSafe(|| each(&judge, case)))
+                        .unwrap_or_else(|_| vec![format!("{}: {}", name(case), last_panic())]);
                     failures
                         .lock()
                         .unwrap()
@@ -104,7 +107,8 @@ fn watch(
                 continue;
             };
             if since.elapsed() > HANG {
-                eprintln!("{} does not end", name(at));
+                // `eprintln!` goes where the end of the process takes it along.
+                _ = writeln!(io::stderr(), "{} does not end", name(at));
                 std::process::abort();
             }
         }

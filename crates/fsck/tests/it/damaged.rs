@@ -35,6 +35,9 @@ const DIFFERENCES: &[(&str, &str, &str)] = &[
     ("orphan-list-reserved", "", ORPHANS),
     ("orphan-list-unused", "", ORPHANS),
     ("orphan-list-of-the-root", "", ORPHANS),
+    ("journal-error-number", "super2", WRITES),
+    ("journal-inode-links", "ext3", JOURNAL),
+    ("journal-inode-encrypted", "ext3", JOURNAL),
     ("journal-length-zero", "", JOURNAL),
     ("journal-first-block", "", JOURNAL),
     ("journal-first-block-zero", "", JOURNAL),
@@ -53,6 +56,7 @@ const VALUE: &str = "the kernel refuses to read a value whose hash is not that o
 const ORDER: &str = "the kernel does not find an attribute behind one that belongs behind it";
 const SIZE: &str = "the kernel refuses to read a value of another size than its entry says";
 const QUOTA: &str = "the kernel refuses to mount with such a quota file";
+const WRITES: &str = "e2fsck tries to write, in spite of -n, and fails";
 const ORPHANS: &str = "with -n e2fsck does not walk the list; without, it clears the head";
 const JOURNAL: &str = "the kernel refuses to mount with such a journal, though its log is empty";
 

@@ -125,8 +125,8 @@ pub(super) const KINDS: &[Kind] = &[
     .unseen("e2fsck leaves kinds of names that it does not know"),
     Kind::new("attributes-value-outside", "", |t| {
         block(t, |bytes| {
-            let end = bytes.len() as u16;
-            put16(bytes, HEAD + 2, end - 4);
+            let last = bytes.len() - 4;
+            put16(bytes, HEAD + 2, last as u16);
         })
     }),
     Kind::new("attributes-value-in-the-head", "", |t| {
