@@ -97,6 +97,7 @@ mod error;
 mod file;
 mod memory;
 mod partition_damage;
+mod scratch;
 mod sub;
 mod sys;
 
@@ -107,5 +108,6 @@ pub use device::{BlockDevice, ReadRequest, WriteRequest};
 pub use error::Error;
 pub use file::{Access, FileDevice};
 pub use memory::MemoryDevice;
+pub use scratch::{Bytes, Scratch, Words};
 pub use sub::SubDevice;
 pub use sys::checkpoint;

@@ -3,12 +3,16 @@
 #![allow(unsafe_code)]
 
 use std::fs::File;
-use std::io;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU8, AtomicU64};
+use std::{io, slice};
 
+use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 use rustix::ioctl::{self, Setter, opcode};
+use rustix::mm::{self, MapFlags, ProtFlags};
 
 /// Starts writing the dirty pages of a range of the page cache, and does not wait for it.
 pub(crate) fn start_writing(file: &File, range: &Range<u64>) -> io::Result<()> {
@@ -58,5 +62,83 @@ pub(crate) fn discard_sectors(file: &File, range: &Range<u64>) -> Result<(), Err
     unsafe {
         let request = Setter::<{ opcode::none(0x12, 119) }, [u64; 2]>::new(argument);
         ioctl::ioctl(file, request)
+    }
+}
+
+/// A range of a file in the address space of this process: zeroes at first, shared by threads, and
+/// read and written by atomic operations alone.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the range belongs to this value alone, and is accessed by atomic operations alone.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Reserves room for a range of a file that nothing else uses, and maps it. The range begins at
+    /// a multiple of the size of a page, and has bytes.
+    pub(crate) fn new(file: &File, range: &Range<u64>) -> io::Result<Self> {
+        let bytes = range.end.saturating_sub(range.start);
+        let len = usize::try_from(bytes).map_err(|_| io::ErrorKind::InvalidInput)?;
+        // A page that is written to and has no room on the disk would be the end of this process.
+        fallocate(file, FallocateFlags::empty(), range.start, bytes)?;
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: without an address of ours the kernel takes one where nothing is.
+        let start = unsafe {
+            mm::mmap(
+                ptr::null_mut(),
+                len,
+                access,
+                MapFlags::SHARED,
+                file,
+                range.start,
+            )?
+        };
+        let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { start, len })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// A part as bytes; none if it is not one.
+    pub(crate) fn bytes(&self, range: &Range<usize>) -> &[AtomicU8] {
+        if range.start > range.end || range.end > self.len {
+            return &[];
+        }
+        // SAFETY: the range is inside the map, which lives as long as `self` and was zeroes when
+        // it was made; an atomic byte has the size and alignment of a byte and may have any value.
+        unsafe {
+            let start = self.start.add(range.start).cast::<AtomicU8>();
+            slice::from_raw_parts(start.as_ptr(), range.len())
+        }
+    }
+
+    /// A part as numbers; none if it is not one, or begins at no multiple of 8.
+    pub(crate) fn words(&self, range: &Range<usize>) -> &[AtomicU64] {
+        let size = size_of::<AtomicU64>();
+        if range.start > range.end || range.end > self.len || !range.start.is_multiple_of(size) {
+            return &[];
+        }
+        // SAFETY: as for bytes; the map begins with a page, and the part at a multiple of the
+        // alignment of a number.
+        unsafe {
+            let start = self.start.add(range.start).cast::<AtomicU64>();
+            slice::from_raw_parts(start.as_ptr(), range.len() / size)
+        }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the map was made by `new` with this length, and no reference into it outlives
+        // this value.
+        let unmapped = unsafe { mm::munmap(self.start.as_ptr().cast(), self.len) };
+        debug_assert!(unmapped.is_ok());
     }
 }

@@ -1,24 +1,33 @@
 //! Sets of clusters, which threads fill at the same time.
 //!
 //! One bitmap for each group, in chunks of 4,096 clusters that are made when the first cluster of
-//! each is added: a sparse file system costs what is used of it. Adding is one atomic operation for
-//! 64 clusters.
+//! each is added: a sparse file system costs what is used of it. Those that memory has no room for
+//! are in a temporary file. Adding is one atomic operation for 64 clusters.
 
 use std::ops::Range;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
+use uext4_blockdev::{Scratch, Words};
 use uext4_ondisk::num::index;
 use uext4_ondisk::{Geometry, GroupNr, Pblk};
 
 /// Words of a chunk.
 const CHUNK: usize = 64;
 
-/// A bit for each cluster of a chunk.
-type Chunk = OnceLock<Box<[AtomicU64; CHUNK]>>;
+/// A bit for each cluster of a chunk; `None` if they are in the temporary file.
+type Chunk = OnceLock<Option<Box<[AtomicU64; CHUNK]>>>;
 
-/// The chunks of a group.
-type Group = OnceLock<Box<[Chunk]>>;
+/// A group that has clusters in the set.
+pub type Group = OnceLock<Box<Table>>;
+
+/// The clusters of a group.
+#[derive(Debug)]
+pub struct Table {
+    chunks: Box<[Chunk]>,
+    /// All chunks, of which those are used that memory has no room for.
+    spilled: OnceLock<Words>,
+}
 
 /// A set of the clusters of a file system. Clusters are counted from the first data block on.
 #[derive(Debug)]
@@ -26,6 +35,7 @@ pub struct ClusterSet {
     groups: Box<[Group]>,
     /// Those that were taken out again, if any were.
     removed: OnceLock<Box<[Group]>>,
+    scratch: Arc<Scratch>,
     per_group: u32,
     clusters: u64,
     first_data_block: u64,
@@ -33,12 +43,13 @@ pub struct ClusterSet {
 }
 
 impl ClusterSet {
-    /// The empty set.
-    pub fn new(geometry: &Geometry) -> Self {
+    /// The empty set. Where its bits are is `scratch`'s to say.
+    pub fn new(geometry: &Geometry, scratch: &Arc<Scratch>) -> Self {
         let data = geometry.blocks_count - u64::from(geometry.first_data_block);
         Self {
             groups: empty(index(geometry.groups_count.get())),
             removed: OnceLock::new(),
+            scratch: Arc::clone(scratch),
             per_group: geometry.clusters_per_group.get(),
             clusters: data.div_ceil(1 << geometry.cluster_bits),
             first_data_block: geometry.first_data_block.into(),
@@ -110,13 +121,12 @@ impl ClusterSet {
                 let Some(from) = from.get() else {
                     continue;
                 };
-                let to = to.get_or_init(|| self.chunks());
-                for (to, from) in to.iter().zip(from) {
-                    let Some(from) = from.get() else {
+                let to = to.get_or_init(|| self.table());
+                for at in 0..from.chunks.len() {
+                    let Some(from) = from.get(at) else {
                         continue;
                     };
-                    let to = to.get_or_init(chunk);
-                    for (to, from) in to.iter().zip(&**from) {
+                    for (to, from) in self.chunk(to, at).iter().zip(from) {
                         to.fetch_or(from.load(Ordering::Relaxed), Ordering::Relaxed);
                     }
                 }
@@ -124,17 +134,35 @@ impl ClusterSet {
         }
     }
 
-    /// The chunks of a group without clusters.
-    fn chunks(&self) -> Box<[Chunk]> {
+    /// A group without clusters.
+    fn table(&self) -> Box<Table> {
         let count = index(self.per_group).div_ceil(64 * CHUNK);
-        (0..count).map(|_| OnceLock::new()).collect()
+        Box::new(Table {
+            chunks: (0..count).map(|_| OnceLock::new()).collect(),
+            spilled: OnceLock::new(),
+        })
+    }
+
+    /// A chunk of a group, made if it is the first time that it is asked for.
+    fn chunk<'s>(&self, table: &'s Table, at: usize) -> &'s [AtomicU64] {
+        let make = || {
+            let has_room = self.scratch.take(CHUNK * size_of::<u64>());
+            has_room.then(|| Box::new([const { AtomicU64::new(0) }; CHUNK]))
+        };
+        match table.chunks[at].get_or_init(make) {
+            Some(words) => &**words,
+            None => {
+                let all = || self.scratch.words(table.chunks.len() * CHUNK);
+                part(table.spilled.get_or_init(all), at)
+            }
+        }
     }
 
     /// The word that has a bit of a group; `None` if no cluster of the group was ever added.
     fn load(&self, group: usize, bit: u32) -> Option<u64> {
-        let chunks = self.groups.get(group)?.get()?;
+        let table = self.groups.get(group)?.get()?;
         let at = index(bit / 64);
-        let words = chunks.get(at / CHUNK).and_then(OnceLock::get);
+        let words = table.get(at / CHUNK);
         Some(words.map_or(0, |words| words[at % CHUNK].load(Ordering::Relaxed)))
     }
 
@@ -164,8 +192,8 @@ impl ClusterSet {
 
     /// Whether nothing is in the set.
     pub fn is_empty(&self) -> bool {
-        let chunks = self.groups.iter().filter_map(OnceLock::get).flatten();
-        let mut words = chunks.filter_map(OnceLock::get).flat_map(|chunk| &**chunk);
+        let tables = self.groups.iter().filter_map(OnceLock::get);
+        let mut words = tables.flat_map(|table| table.all().flatten().flatten());
         words.all(|word| word.load(Ordering::Relaxed) == 0)
     }
 
@@ -205,10 +233,9 @@ impl ClusterSet {
     /// The words of a group, 64 clusters each from the lowest bit on; none if no cluster of the
     /// group was ever added.
     pub fn words(&self, group: GroupNr) -> impl Iterator<Item = u64> + '_ {
-        let chunks = self.groups.get(index(group.0)).and_then(OnceLock::get);
-        let chunks = chunks.into_iter().flatten();
-        chunks.flat_map(|chunk| {
-            let words = chunk.get();
+        let table = self.groups.get(index(group.0)).and_then(OnceLock::get);
+        let chunks = table.into_iter().flat_map(|table| table.all());
+        chunks.flat_map(|words| {
             (0..CHUNK).map(move |at| words.map_or(0, |words| words[at].load(Ordering::Relaxed)))
         })
     }
@@ -262,23 +289,38 @@ impl ClusterSet {
     /// The word of cluster `at`, the bit of it, and how many bits before `end` the word has.
     fn word<'s>(&self, groups: &'s [Group], at: u64, end: u64) -> (&'s AtomicU64, u32, u32) {
         let (group, bit) = self.split(at);
-        let chunks = groups[group].get_or_init(|| self.chunks());
+        let table = groups[group].get_or_init(|| self.table());
         let in_group = index(bit / 64);
-        let words = chunks[in_group / CHUNK].get_or_init(chunk);
+        let words = self.chunk(table, in_group / CHUNK);
         let bits = (64 - bit % 64).min(self.per_group - bit);
         let bits = u64::from(bits).min(end - at) as u32;
         (&words[in_group % CHUNK], bit % 64, bits)
     }
 }
 
+impl Table {
+    /// A chunk, if any cluster of it was ever added.
+    fn get(&self, at: usize) -> Option<&[AtomicU64]> {
+        match self.chunks.get(at)?.get()? {
+            Some(words) => Some(&**words),
+            None => self.spilled.get().map(|words| part(words, at)),
+        }
+    }
+
+    /// All chunks in order.
+    fn all(&self) -> impl Iterator<Item = Option<&[AtomicU64]>> {
+        (0..self.chunks.len()).map(|at| self.get(at))
+    }
+}
+
+/// A chunk of all words of a group.
+fn part(words: &[AtomicU64], at: usize) -> &[AtomicU64] {
+    &words[at * CHUNK..(at + 1) * CHUNK]
+}
+
 /// Groups without clusters.
 fn empty(count: usize) -> Box<[Group]> {
     (0..count).map(|_| OnceLock::new()).collect()
-}
-
-/// A chunk without clusters.
-fn chunk() -> Box<[AtomicU64; CHUNK]> {
-    Box::new([const { AtomicU64::new(0) }; CHUNK])
 }
 
 /// `bits` ones from bit `from` on; `bits` is 1 to 64.
@@ -307,12 +349,16 @@ mod tests {
     use super::*;
 
     fn set() -> ClusterSet {
+        set_within(u64::MAX)
+    }
+
+    fn set_within(memory: u64) -> ClusterSet {
         let mut options = Options::new([0; 16], [0; 16], 0);
         options.block_size = Some(uext4_mkfs::BlockSizeWish::Exactly(
             uext4_ondisk::BlockSize::MIN,
         ));
         let layout = layout(&options, 64 << 20).unwrap();
-        ClusterSet::new(&layout.geometry)
+        ClusterSet::new(&layout.geometry, &Arc::new(Scratch::new(memory)))
     }
 
     #[test]
@@ -342,7 +388,13 @@ mod tests {
 
     #[test]
     fn gaps_and_runs_are_found_across_groups() {
-        let set = set();
+        // In memory, in a temporary file, and some of them here and some there.
+        for memory in [u64::MAX, 0, 600] {
+            gaps_and_runs(&set_within(memory));
+        }
+    }
+
+    fn gaps_and_runs(set: &ClusterSet) {
         let per_group = u64::from(set.per_group);
         set.add(0..per_group + 7, |_| ());
         assert_eq!(set.first_absent(0), Some(per_group + 7));
@@ -355,5 +407,8 @@ mod tests {
             set.first_present(per_group + 7, u64::MAX),
             set.clusters() - 1
         );
+        assert_eq!(set.words(GroupNr(0)).next(), Some(u64::MAX));
+        assert!(!set.is_empty());
+        set.scratch.check().unwrap();
     }
 }

@@ -52,16 +52,16 @@ pub fn replay(
     crate::inodes::run(&mut state)?;
     if !state.shared.is_empty() {
         findings.leave_fast_commits();
-        findings.finish_pass();
+        state.finish_pass()?;
         state.used.add_removed_and(None);
         return Ok((state.volume, state.used));
     }
     directories::run(&state)?;
-    let before = ClusterSet::new(state.geometry());
+    let before = ClusterSet::new(state.geometry(), &state.scratch);
     before.add_removed_and(Some(&state.used));
     let plan = Plan::new(&state, fast_commits)?;
     apply(&state, &plan, &before)?;
-    findings.finish_pass();
+    state.finish_pass()?;
     state.used.add_removed_and(None);
     Ok((state.volume, state.used))
 }

@@ -6,12 +6,13 @@
 //! Most inodes are files with one name. What does not fit into a byte (directories, files with
 //! several names, values of attributes) is in a table of its group, under a lock.
 
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use rustc_hash::FxBuildHasher;
+use uext4_blockdev::{Bytes, Scratch};
 use uext4_ondisk::inode::FileType;
 use uext4_ondisk::num::index;
 use uext4_ondisk::{Geometry, GroupNr, Ino};
@@ -44,13 +45,14 @@ pub enum Kind {
 #[derive(Debug)]
 pub struct InodeMap {
     groups: Box<[OnceLock<Box<Group>>]>,
+    scratch: Arc<Scratch>,
     per_group: u32,
 }
 
 /// The inodes of one group.
 #[derive(Debug)]
 struct Group {
-    bytes: Box<[AtomicU8]>,
+    bytes: Bytes,
     /// Of the inodes whose byte has [`IN_TABLE`], by their number within the group. A byte changes
     /// without this lock only while it has not that bit, and never gets it without the lock.
     table: Mutex<HashMap<u32, Links, FxBuildHasher>>,
@@ -71,9 +73,9 @@ const IN_TABLE: u8 = 1 << 6;
 const RESERVED: u8 = 15;
 
 impl Group {
-    fn new(inodes: u32) -> Box<Self> {
+    fn new(inodes: u32, scratch: &Scratch) -> Box<Self> {
         Box::new(Self {
-            bytes: (0..inodes).map(|_| AtomicU8::new(0)).collect(),
+            bytes: scratch.bytes(index(inodes)),
             table: Mutex::default(),
         })
     }
@@ -190,12 +192,13 @@ fn small(byte: u8) -> Links {
 }
 
 impl InodeMap {
-    /// No inode in use.
-    pub fn new(geometry: &Geometry) -> Self {
+    /// No inode in use. Where the bytes are is `scratch`'s to say.
+    pub fn new(geometry: &Geometry, scratch: &Arc<Scratch>) -> Self {
         Self {
             groups: (0..geometry.groups_count.get())
                 .map(|_| OnceLock::new())
                 .collect(),
+            scratch: Arc::clone(scratch),
             per_group: geometry.inodes_per_group.get(),
         }
     }
@@ -217,14 +220,16 @@ impl InodeMap {
             is_ea_inode,
         };
         group
-            .get_or_init(|| Group::new(self.per_group))
+            .get_or_init(|| Group::new(self.per_group, &self.scratch))
             .set(at, kind, stored);
     }
 
     /// Counts a directory entry that refers to the inode.
     pub fn count_link(&self, ino: Ino) {
         if let Some((group, at)) = self.place(ino) {
-            group.get_or_init(|| Group::new(self.per_group)).count(at);
+            group
+                .get_or_init(|| Group::new(self.per_group, &self.scratch))
+                .count(at);
         }
     }
 
@@ -309,6 +314,7 @@ mod tests {
     fn map() -> InodeMap {
         InodeMap {
             groups: (0..2).map(|_| OnceLock::new()).collect(),
+            scratch: Arc::default(),
             per_group: 8,
         }
     }

@@ -19,8 +19,9 @@ pub enum SharedBlocks {
 pub struct Options {
     /// Threads that examine at the same time.
     pub threads: NonZeroUsize,
-    /// Most bytes of memory for tables and changes; what does not fit goes to a temporary file
-    /// or is refused before anything is read.
+    /// Most bytes of memory for changes and the tables of clusters and inodes: a quarter and a half
+    /// of it, and what does not fit goes to temporary files. Groups alone that need more are
+    /// refused before anything is read. What is known of directories comes on top.
     pub memory: u64,
     /// Most findings that are kept and shown; the rest is counted.
     pub findings_max: usize,

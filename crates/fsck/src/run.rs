@@ -233,21 +233,21 @@ fn round(
     }
     let mut state = State::new(options, findings, volume);
     inodes::run(&mut state)?;
-    findings.finish_pass();
+    state.finish_pass()?;
     shared::run(&mut state)?;
     journal::recreate(&state)?;
     resize_inode::recreate(&state)?;
-    findings.finish_pass();
+    state.finish_pass()?;
     directories::run(&state)?;
-    findings.finish_pass();
+    state.finish_pass()?;
     connect::run(&state)?;
-    findings.finish_pass();
+    state.finish_pass()?;
     xattr::references(&state)?;
     links::run(&state)?;
-    findings.finish_pass();
+    state.finish_pass()?;
     quota::run(&state)?;
     bitmaps::run(&state, &mut summary)?;
-    findings.finish_pass();
+    state.finish_pass()?;
     state.used.add_removed_and(owned.as_ref());
     Ok((summary, state.volume.into_overlay(), state.used))
 }

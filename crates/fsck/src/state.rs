@@ -1,10 +1,12 @@
 //! What the passes know together.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use rustc_hash::FxBuildHasher;
+use uext4_blockdev::Scratch;
 use uext4_ondisk::extent::Extent;
 use uext4_ondisk::features::RoCompat;
 use uext4_ondisk::{Geometry, Ino, Pblk};
@@ -14,6 +16,7 @@ use crate::directory_list::DirectoryList;
 use crate::error::{Error, Result};
 use crate::finding::Finding;
 use crate::inode_map::InodeMap;
+use crate::memory;
 use crate::options::Options;
 use crate::repeats::Repeats;
 use crate::report::{Cause, Findings};
@@ -30,6 +33,8 @@ pub struct State<'a> {
     pub findings: &'a Findings<'a>,
     /// The file system as it will be.
     pub volume: Volume,
+    /// Where the tables of clusters and inodes are.
+    pub scratch: Arc<Scratch>,
     /// Clusters that have an owner.
     pub used: ClusterSet,
     /// Clusters that have more than one owner.
@@ -56,13 +61,15 @@ impl<'a> State<'a> {
     /// Nothing known yet but the file system's shape.
     pub fn new(options: &'a Options, findings: &'a Findings<'a>, volume: Volume) -> Self {
         let geometry = volume.geometry();
+        let scratch = Arc::new(Scratch::new(memory::of_tables(options)));
         Self {
             options,
             findings,
-            used: ClusterSet::new(geometry),
-            shared: ClusterSet::new(geometry),
-            metadata: ClusterSet::new(geometry),
-            inodes: InodeMap::new(geometry),
+            used: ClusterSet::new(geometry, &scratch),
+            shared: ClusterSet::new(geometry, &scratch),
+            metadata: ClusterSet::new(geometry, &scratch),
+            inodes: InodeMap::new(geometry, &scratch),
+            scratch,
             directories: DirectoryList::default(),
             xattr_blocks: XattrBlocks::default(),
             ea_inodes: Mutex::default(),
@@ -71,6 +78,15 @@ impl<'a> State<'a> {
             tree: Tree::default(),
             volume,
         }
+    }
+
+    /// Ends a pass, with what could not lie in the temporary file.
+    ///
+    /// # Errors
+    /// [`Error::Spill`].
+    pub fn finish_pass(&self) -> Result<()> {
+        self.findings.finish_pass();
+        self.scratch.check().map_err(Error::Spill)
     }
 
     /// The shape of the file system.

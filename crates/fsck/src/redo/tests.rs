@@ -14,7 +14,7 @@ fn image(damaged: bool) -> (MemoryDevice, ClusterSet) {
     let device = MemoryDevice::new(8 << 20);
     let layout = layout(&Options::new([3; 16], [0; 16], 0), 8 << 20).unwrap();
     format(&layout, &device).unwrap();
-    let used = ClusterSet::new(&layout.geometry);
+    let used = ClusterSet::new(&layout.geometry, &Arc::default());
     for run in layout.used_runs() {
         used.add(used.of_blocks(Pblk(run.start), run.len), |_| ());
     }

@@ -82,7 +82,7 @@ impl<'a, 's> Assign<'a, 's> {
         let free = state.used.clusters().saturating_sub(used(state));
         Self {
             state,
-            taken: ClusterSet::new(state.geometry()),
+            taken: ClusterSet::new(state.geometry(), &state.scratch),
             keepers: Keepers::default(),
             proofs,
             attributes: FxHashMap::default(),

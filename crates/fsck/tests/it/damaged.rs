@@ -28,6 +28,8 @@ const DIFFERENCES: &[(&str, &str, &str)] = &[
     ("entry-type-none", "inline-512", TYPE),
     ("inode-verity-flag-without-the-feature", "", VERITY),
     ("attributes-name-index", "small-inodes", ORDER),
+    ("attributes-end-missing", "", NAME),
+    ("inner-attributes-name-length", "inline-512", NAME),
     ("attribute-inode-content", "", VALUE),
     ("attribute-inode-size-in-the-entry", "", SIZE),
     ("quota-magic", "", QUOTA),
@@ -54,6 +56,7 @@ const TYPE: &str = "e2fsck complains of it in every file system but those with i
 const VERITY: &str = "the kernel refuses to open a file with the flag without the feature";
 const VALUE: &str = "the kernel refuses to read a value whose hash is not that of its bytes";
 const ORDER: &str = "the kernel does not find an attribute behind one that belongs behind it";
+const NAME: &str = "the kernel refuses attributes of which a name has a zero in it";
 const SIZE: &str = "the kernel refuses to read a value of another size than its entry says";
 const QUOTA: &str = "the kernel refuses to mount with such a quota file";
 const WRITES: &str = "e2fsck tries to write, in spite of -n, and fails";

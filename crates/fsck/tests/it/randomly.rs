@@ -5,10 +5,12 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use uext4_blockdev::{BlockDevice, MemoryDevice};
+use uext4_fsck::{Options, Outcome, plan};
 use uext4_testkit::damage::images::{self, Sample};
 use uext4_testkit::damage::random;
 use uext4_testkit::has_tool;
@@ -117,6 +119,41 @@ fn mend(judge: &Judge, image: &[u8]) -> Result<Runs, String> {
         Ok(_) => Ok(Runs::Two),
         Err(second) => Err(format!("{first}; after a second run: {second}")),
     }
+}
+
+#[test]
+fn tables_and_changes_in_temporary_files_make_no_difference() {
+    if !has_tool("e2fsck") {
+        return;
+    }
+    let compared = AtomicU64::new(0);
+    let seeds: Vec<_> = seeds().into_iter().take(15).collect();
+    let failures = run(&seeds, name, |_, &seed| {
+        let image = random::apply(&sample_of(seed).survey, seed);
+        let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::from_bytes(image.clone()));
+        let planned = |memory| {
+            let options = Options {
+                memory,
+                now: 1_700_000_000,
+                ..Options::default()
+            };
+            plan(&device, &options, &())
+        };
+        let (Ok(all), Ok(few)) = (planned(MEMORY_MAX), planned(96 << 10)) else {
+            return Vec::new();
+        };
+        compared.fetch_add(1, Ordering::Relaxed);
+        let findings = |outcome: &Outcome| -> Vec<_> {
+            let findings = outcome.findings.iter();
+            findings.map(|(_, finding)| finding.to_string()).collect()
+        };
+        let is_same =
+            findings(&all) == findings(&few) && applied(&image, &all) == applied(&image, &few);
+        let complain = || vec![format!("{}: another plan with little memory", name(&seed))];
+        if is_same { Vec::new() } else { complain() }
+    });
+    assert_none(&failures, seeds.len());
+    assert!(compared.into_inner() * 2 >= seeds.len() as u64);
 }
 
 #[test]
