@@ -50,7 +50,7 @@ pub fn run(volume: &Volume, findings: &Findings<'_>) -> Result<()> {
     let bad_sums = bad_sums(volume)?;
     let groups = volume.groups();
     let mut wrong = wrong_places(volume.geometry(), &groups);
-    wrong.extend(proofs::misplaced(volume, &groups)?);
+    wrong.extend(proofs::misplaced(volume, &groups, &bad_sums)?);
     wrong.sort_unstable();
     wrong.dedup();
     if !wrong.is_empty() {

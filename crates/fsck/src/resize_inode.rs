@@ -58,6 +58,7 @@ pub fn run(volume: &Volume, findings: &Findings<'_>) -> Result<()> {
         let extents = flags.intersects(InodeFlags::EXTENTS | InodeFlags::INLINE_DATA);
         kind == Some(FileType::Regular) && inode.i_links_count.get() != 0 && !extents
     });
+    let most = Reach::new(geometry.block_size).blocks_max();
     let is_right = |inode: RawInode| {
         let mut slots = [0; I_BLOCK_LEN];
         put_numbers(&mut slots, DOUBLE, [lo32(double.0)]);
@@ -66,7 +67,7 @@ pub fn run(volume: &Volume, findings: &Findings<'_>) -> Result<()> {
         let size = u64::from(inode.i_size_high.get()) << 32 | u64::from(inode.i_size_lo.get());
         inode.i_block == slots
             && sectors == self::sectors(geometry)
-            && size >> geometry.block_size.log2() >= blocks_reached(geometry)
+            && (blocks_reached(geometry)..=most).contains(&(size >> geometry.block_size.log2()))
     };
     if is_file && inode.is_some_and(is_right) && maps_reserved(volume, double)? {
         return Ok(());

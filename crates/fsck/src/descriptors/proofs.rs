@@ -12,15 +12,19 @@ use uext4_ondisk::group_desc::{
 use uext4_ondisk::num::index;
 use uext4_ondisk::{GroupNr, Pblk};
 
-use super::can_be;
 use super::places::{len_of, parts, place_of, usual};
 use super::tables::{SEARCHED_MAX, looks_like_table, search};
+use super::{BadSum, can_be};
 use crate::error::Result;
 use crate::fixed_places::MetadataOwner;
 use crate::volume::Volume;
 
 /// The bitmaps and tables that lie elsewhere, by a backup or by the usual order.
-pub(super) fn misplaced(volume: &Volume, groups: &[GroupDesc]) -> Result<Vec<MetadataOwner>> {
+pub(super) fn misplaced(
+    volume: &Volume,
+    groups: &[GroupDesc],
+    bad_sums: &[BadSum],
+) -> Result<Vec<MetadataOwner>> {
     let geometry = volume.geometry();
     let size = usize::from(geometry.desc_size);
     let mut bytes = vec![0; geometry.block_size.len()];
@@ -40,6 +44,8 @@ pub(super) fn misplaced(volume: &Volume, groups: &[GroupDesc]) -> Result<Vec<Met
         let copy = &bytes[index(at) * size..][..size];
         let mut other = GroupDesc::parse(copy);
         let is_right = other.checksum == desc_checksum(copy, group, geometry.desc_checksum);
+        let sum = bad_sums.binary_search_by_key(&group, |bad| bad.group);
+        let (by_backup, is_bad) = (has_backup && is_right, sum.is_ok());
         for part in parts(group) {
             let mut now = *desc;
             let Some(&mut now) = place_of(&mut now, part) else {
@@ -62,9 +68,12 @@ pub(super) fn misplaced(volume: &Volume, groups: &[GroupDesc]) -> Result<Vec<Met
             let Some(other) = other.filter(|&other| other != now) else {
                 continue;
             };
+            // Where contents say nothing, a right checksum or the usual order does.
+            let is_usual = || usual(geometry, groups, part) == Some(other);
+            let is_suspect = by_backup && !is_initialised(desc, part) && (is_bad || is_usual());
             if can_be(geometry, group, other, len_of(geometry, part))
                 && is_possible
-                && !holds(volume, part, desc, now)?
+                && (is_suspect || !holds(volume, part, desc, now)?)
                 && holds(volume, part, desc, other)?
             {
                 wrong.push(part);
@@ -77,18 +86,21 @@ pub(super) fn misplaced(volume: &Volume, groups: &[GroupDesc]) -> Result<Vec<Met
 /// Whether a place holds what it should, as its descriptor counts it. Of what was never
 /// initialised nothing can be said: it counts as held.
 fn holds(volume: &Volume, owner: MetadataOwner, desc: &GroupDesc, place: Pblk) -> Result<bool> {
-    let flag = match owner {
-        MetadataOwner::Head(_) => return Ok(true),
-        MetadataOwner::BlockBitmap(_) => BG_BLOCK_UNINIT,
-        MetadataOwner::InodeBitmap(_) | MetadataOwner::InodeTable(_) => BG_INODE_UNINIT,
-    };
-    if desc.flags & flag != 0 {
-        return Ok(true);
-    }
     match owner {
+        _ if !is_initialised(desc, owner) => Ok(true),
+        MetadataOwner::Head(_) => Ok(true),
         MetadataOwner::InodeTable(group) => looks_like_table(volume, group, place),
         _ => holds_bitmap(volume, owner, desc, place),
     }
+}
+
+fn is_initialised(desc: &GroupDesc, owner: MetadataOwner) -> bool {
+    let flag = match owner {
+        MetadataOwner::Head(_) => 0,
+        MetadataOwner::BlockBitmap(_) => BG_BLOCK_UNINIT,
+        MetadataOwner::InodeBitmap(_) | MetadataOwner::InodeTable(_) => BG_INODE_UNINIT,
+    };
+    desc.flags & flag == 0
 }
 
 /// Whether a block holds a group's block bitmap or inode bitmap, as its descriptor counts it, even

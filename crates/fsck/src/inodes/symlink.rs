@@ -4,7 +4,7 @@
 //! is room for one; an encrypted one begins with its length. A link that does not lead anywhere
 //! cannot be mended: nothing else knows the target.
 
-use uext4_ondisk::inode::{GOOD_OLD_INODE_SIZE, InodeFlags, RawInode};
+use uext4_ondisk::inode::{GOOD_OLD_INODE_SIZE, I_BLOCK_LEN, InodeFlags, RawInode};
 use uext4_ondisk::num::{index, len64, lo32};
 use uext4_ondisk::xattr::{
     EXT4_XATTR_MAGIC, INDEX_SYSTEM, INLINE_DATA_NAME, RawXattrEntry, XATTR_ENTRY_LEN, entry_len,
@@ -18,6 +18,9 @@ use crate::error::Result;
 use crate::mapping::{self, Form};
 use crate::problem::InodeProblem;
 
+/// The shortest target in a block. The kernel reads a shorter one, too, but never writes it there;
+/// e2fsprogs look for it in the inode.
+const IN_BLOCK_MIN: u64 = I_BLOCK_LEN as u64;
 /// Bytes before the target of an encrypted link: its length.
 const ENCRYPTED_LEN: usize = 2;
 
@@ -60,7 +63,9 @@ impl Worker<'_, '_> {
                 is_inline_target(subject, size)
             }
             (Form::None, _) => is_target(&subject.raw.i_block, size, subject.flags()),
-            (_, Some(block)) if end == 1 => is_target(block, size, subject.flags()),
+            (_, Some(block)) if end == 1 => {
+                size >= IN_BLOCK_MIN && is_target(block, size, subject.flags())
+            }
             _ => false,
         };
         if is_right {
@@ -73,7 +78,9 @@ impl Worker<'_, '_> {
         let right = match (form, &block) {
             (Form::None, _) if subject.has(InodeFlags::INLINE_DATA) => inline_size(subject),
             (Form::None, _) => right_size(&subject.raw.i_block, subject.flags()),
-            (_, Some(block)) if end == 1 => right_size(block, subject.flags()),
+            (_, Some(block)) if end == 1 => {
+                right_size(block, subject.flags()).filter(|&size| size >= IN_BLOCK_MIN)
+            }
             _ => None,
         };
         match right {

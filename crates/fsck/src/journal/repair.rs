@@ -31,11 +31,13 @@ const VERSION_ONE_LEN: usize = 0x24;
 pub fn mend(volume: &Volume, findings: &Findings<'_>) -> Result<()> {
     let superblock = volume.superblock();
     let features = superblock.features();
-    if !features.compat.contains(Compat::HAS_JOURNAL) {
-        return without_journal(volume, &superblock, findings);
-    }
-    if is_external(&superblock) {
+    let has_journal = features.compat.contains(Compat::HAS_JOURNAL);
+    if has_journal && is_external(&superblock) {
         return Ok(());
+    }
+    uuid(volume, &superblock, findings)?;
+    if !has_journal {
+        return without_journal(volume, &superblock, findings);
     }
     let Some(mut found) = find(volume)? else {
         return lost(volume, &superblock, findings);
@@ -53,6 +55,17 @@ pub fn mend(volume: &Volume, findings: &Findings<'_>) -> Result<()> {
         })?;
     }
     Ok(())
+}
+
+/// Clears the UUID of a journal that is not on another device. The kernel does not look at it;
+/// e2fsck looks for the device, and refuses to go on without.
+fn uuid(volume: &Volume, superblock: &SuperBlock, findings: &Findings<'_>) -> Result<()> {
+    if superblock.s_journal_uuid == [0; 16] {
+        return Ok(());
+    }
+    let finding = Finding::new(JournalProblem::Uuid, Place::whole());
+    let cause = findings.report(finding);
+    volume.update_superblock(cause, |superblock| superblock.s_journal_uuid = [0; 16])
 }
 
 fn without_journal(

@@ -37,6 +37,8 @@ super::problems! {
         "s_journal_inum is {found}, the journal is in inode {right}", "store the right number";
     Device = "journal-device", Safe, Nothing, [],
         "s_journal_dev is {found}, but the journal is in inode {right}", "store 0";
+    Uuid = "journal-uuid", Safe, Nothing, ["PR_0_CANT_FIND_JOURNAL"],
+        "s_journal_uuid names a journal on another device, but there is none", "clear it";
     Damaged = "journal-damaged", Damage, Data,
         ["PR_0_JOURNAL_BAD_SUPER", "PR_0_JOURNAL_RESET_JOURNAL", "PR_0_JOURNAL_UNSUPP_SUPER",
          "PR_0_JOURNAL_UNSUPP_VERSION"],

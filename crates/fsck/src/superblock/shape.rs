@@ -33,6 +33,11 @@ pub fn wrong_field(superblock: &SuperBlock) -> Option<Damage> {
         let why = "not s_log_block_size, without bigalloc";
         return bad("s_log_cluster_size", log, why);
     }
+    let inodes = superblock.s_inodes_per_group.get();
+    if !inodes.is_multiple_of(8) && inodes_by_count(superblock).is_some() {
+        let why = "not a multiple of 8, as s_inodes_count is";
+        return bad("s_inodes_per_group", inodes, why);
+    }
     let revision = superblock.s_rev_level.get();
     if revision > REVISION_MAX {
         return bad("s_rev_level", revision, "0 and 1 are known");
@@ -46,6 +51,16 @@ pub fn wrong_field(superblock: &SuperBlock) -> Option<Damage> {
         return bad("s_encoding", encoding.into(), "1 is the only one known");
     }
     None
+}
+
+/// The inodes of a group, as the number of all inodes says it, if it can be: bitmaps end with a
+/// whole byte.
+fn inodes_by_count(superblock: &SuperBlock) -> Option<u32> {
+    let groups = groups(superblock)?;
+    let all = superblock.s_inodes_count.get();
+    let inodes = all.checked_div(groups)?;
+    let can_be = inodes != 0 && inodes.is_multiple_of(8) && all.is_multiple_of(groups);
+    can_be.then_some(inodes)
 }
 
 /// Stores the right value of a field that `Geometry` or [`wrong_field`] refused. `None` if it does
@@ -63,6 +78,11 @@ pub fn mend_field(
             problem = SuperblockProblem::Inodes;
             let inodes = groups(superblock)?.checked_mul(superblock.s_inodes_per_group.get())?;
             superblock.s_inodes_count = inodes.into();
+            inodes.into()
+        }
+        "s_inodes_per_group" => {
+            let inodes = inodes_by_count(superblock)?;
+            superblock.s_inodes_per_group = inodes.into();
             inodes.into()
         }
         "s_first_data_block" => {

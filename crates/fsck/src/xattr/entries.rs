@@ -240,8 +240,10 @@ fn judge<'a>(
     name: &'a [u8],
     taken: &mut Taken,
 ) -> Result<Result<(XattrEntry<'a>, ValueUse), Wrong>> {
-    // Without a kind and a name its head may be that of the end of the list.
-    if name.contains(&0) || (name.is_empty() && raw.e_name_index == 0) {
+    // Without a kind and a name its head may be that of the end of the list. In a block e2fsck
+    // clears all attributes if one has no kind.
+    let needs_kind = name.is_empty() || region.block.is_some();
+    if name.contains(&0) || (needs_kind && raw.e_name_index == 0) {
         return Ok(Err(Wrong::new(XattrProblem::Name, raw.e_name_len)));
     }
     let size = raw.e_value_size.get();

@@ -197,6 +197,10 @@ pub(super) const KINDS: &[Kind] = &[
         let place = t.with_blocks()?.blocks[0].pblk;
         lose_table(t, |_, _| place)
     }),
+    Kind::new("group-empty-inode-table-in-files", "", |t| {
+        let group = group_where(t, |desc| !has_inodes(desc))?;
+        t.group(group, |d| d.inode_table.0 += 32)
+    }),
     Kind::new("group-inode-table-at-the-end", "", |t| {
         lose_table(t, |t, _| Pblk(t.geometry().blocks_count - 1))
     }),

@@ -355,6 +355,13 @@ pub(super) const KINDS: &[Kind] = &[
         t.block(known.blocks[0].pblk)[3] = 0;
         Some(())
     }),
+    Kind::new("inode-long-link-that-ends-early", "", |t| {
+        let first = t.geometry().first_ino;
+        let known = t.inode_where(|k| k.ino.0 > first && is_long_link(k))?;
+        t.hurt.inodes.insert(known.ino);
+        t.block(known.blocks[0].pblk)[3..].fill(0);
+        Some(())
+    }),
     Kind::new("inode-long-link-zeroed", "", |t| {
         let first = t.geometry().first_ino;
         let known = t.inode_where(|k| k.ino.0 > first && is_long_link(k))?;

@@ -157,6 +157,9 @@ pub(super) const KINDS: &[Kind] = &[
         t.superblock(|sb| sb.s_journal_dev = 0x0801.into())
     })
     .unseen("e2fsck takes the journal's inode where there are both"),
+    Kind::new("journal-uuid", "", |t| {
+        t.superblock(|sb| sb.s_journal_uuid[7] = 5)
+    }),
     Kind::new(
         "journal-recovery-without-the-feature",
         "^has_journal",

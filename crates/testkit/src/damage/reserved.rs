@@ -118,6 +118,9 @@ pub(super) const KINDS: &[Kind] = &[
         t.inode(Ino::RESIZE, |raw| raw.i_size_lo = 12.into())
     })
     .unseen("e2fsck leaves the size of this inode alone"),
+    Kind::new("resize-inode-size-high", "resize_inode", |t| {
+        t.inode(Ino::RESIZE, |raw| raw.i_size_high = 0x0010_0000.into())
+    }),
     Kind::new("resize-inode-links", "resize_inode", |t| {
         t.inode(Ino::RESIZE, |raw| raw.i_links_count = 0.into())
     }),

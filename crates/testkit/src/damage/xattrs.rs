@@ -123,6 +123,9 @@ pub(super) const KINDS: &[Kind] = &[
         block(t, |bytes| bytes[HEAD + 1] = 77)
     })
     .unseen("e2fsck leaves kinds of names that it does not know"),
+    Kind::new("attributes-name-index-zero", "", |t| {
+        block(t, |bytes| bytes[HEAD + 1] = 0)
+    }),
     Kind::new("attributes-value-outside", "", |t| {
         block(t, |bytes| {
             let last = bytes.len() - 4;
