@@ -229,8 +229,14 @@ fn version_one(volume: &Volume, found: &Found, findings: &Findings<'_>) -> Resul
     }
     let finding = Finding::new(JournalProblem::VersionOneFields, Place::inode(found.ino));
     let cause = findings.report(finding);
+    let is_wide = volume.superblock().features().incompat;
+    let is_wide = is_wide.contains(Incompat::BIT64);
     volume.overlay().update(first, cause, |bytes| {
         bytes[from..JOURNAL_SUPERBLOCK_LEN].fill(0);
+        // The kernel sets a feature of the journal where blocks have 64 bits, or does not mount.
+        if is_wide && let Ok((log, _)) = JournalSuperblock::mut_from_prefix(bytes) {
+            log.s_header.h_blocktype = BlockType::SuperblockV2.code().into();
+        }
     })
 }
 

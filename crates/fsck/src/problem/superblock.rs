@@ -51,6 +51,8 @@ super::problems! {
     ReservedDescriptorsTooMany = "superblock-reserved-descriptors-too-many", Damage, Nothing, [],
         "s_reserved_gdt_blocks is {found}, and bitmaps or tables lie where those would be",
         "store {right}";
+    HashVersion = "superblock-hash-version", Safe, Nothing, [],
+        "s_def_hash_version is {found}, which is not known", "store that of half MD4";
     ReservedDescriptors = "superblock-reserved-descriptors", Note, Nothing,
         ["PR_0_NONZERO_RESERVED_GDT_BLOCKS"],
         "s_reserved_gdt_blocks is {found} without resize_inode", "store 0";

@@ -63,6 +63,11 @@ impl<'a> Mender<'a> {
     }
 }
 
+/// The last hash version of names: SipHash.
+const HASH_VERSION_MAX: u8 = 6;
+/// The one that mke2fs writes.
+const HALF_MD4: u8 = 1;
+
 /// Checks everything, and mends it in the overlay.
 ///
 /// # Errors
@@ -92,6 +97,14 @@ fn features(mender: &mut Mender<'_>) -> Result<()> {
         let finding = Finding::new(SuperblockProblem::ReservedDescriptors, Place::whole());
         mender.mend(finding.found(reserved), |superblock| {
             superblock.s_reserved_gdt_blocks = 0.into();
+        })?;
+    }
+    let version = mender.superblock.s_def_hash_version;
+    if version > HASH_VERSION_MAX {
+        // The kernel refuses to mount with it.
+        let finding = Finding::new(SuperblockProblem::HashVersion, Place::whole());
+        mender.mend(finding.found(version), |superblock| {
+            superblock.s_def_hash_version = HALF_MD4;
         })?;
     }
     if has_ro(RoCompat::METADATA_CSUM) && has_ro(RoCompat::GDT_CSUM) {

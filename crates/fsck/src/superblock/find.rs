@@ -22,7 +22,7 @@ use crate::finding::{Finding, Place};
 use crate::options::Options;
 use crate::problem::{Problem, SuperblockProblem};
 
-use super::fit::Fit;
+use super::fit::{Fit, has_fewer_inodes};
 
 /// Bytes that are read at a time in a search.
 pub const PIECE: usize = 1 << 20;
@@ -95,7 +95,7 @@ pub fn find(device: &dyn BlockDevice, options: &Options) -> Result<Found> {
     if let Some(backup) = search(device, &bytes) {
         return known(from_backup(&bytes, &backup, SuperblockProblem::Unusable));
     }
-    match mend(&bytes, device.len()) {
+    match mend(device, &bytes) {
         Some(found) => known(found),
         None => Err(Error::NotExt4 {
             why: format!("{damage}, and no backup of the superblock was found"),
@@ -403,7 +403,7 @@ pub fn pieces(device: &dyn BlockDevice, end: u64) -> impl Iterator<Item = Range<
 
 /// The primary superblock with the fields mended that follow from others; `None` if that does not
 /// make a shape that fits the device.
-fn mend(bytes: &[u8], device_len: u64) -> Option<Found> {
+fn mend(device: &dyn BlockDevice, bytes: &[u8]) -> Option<Found> {
     let (mut superblock, _) = SuperBlock::read_from_prefix(bytes).ok()?;
     if superblock.s_magic.get() != EXT4_SUPER_MAGIC {
         return None;
@@ -436,8 +436,8 @@ fn mend(bytes: &[u8], device_len: u64) -> Option<Found> {
         let damage = match shape {
             Err(damage) => damage,
             Ok(geometry) => {
-                let fits =
-                    geometry.len_bytes() <= device_len && geometry.inode_group(Ino::ROOT).is_some();
+                let fits = geometry.len_bytes() <= device.len()
+                    && geometry.inode_group(Ino::ROOT).is_some();
                 return fits.then_some(Found {
                     superblock,
                     geometry,
@@ -452,6 +452,13 @@ fn mend(bytes: &[u8], device_len: u64) -> Option<Found> {
         if field == "s_encoding" && findings.is_empty() {
             return None;
         }
+        let (field, value) = match field {
+            "s_inodes_count" if has_fewer_inodes(device, &superblock) => {
+                let inodes = superblock.s_inodes_per_group.get();
+                ("s_inodes_per_group", inodes.into())
+            }
+            field => (field, value),
+        };
         let (problem, right) = super::shape::mend_field(&mut superblock, field)?;
         let problem: Problem = problem.into();
         findings.push(

@@ -7,12 +7,13 @@
 
 use uext4_blockdev::BlockDevice;
 use uext4_ondisk::features::{Compat, Incompat, RoCompat};
-use uext4_ondisk::group_desc::{DescChecksum, GroupDesc, desc_checksum};
+use uext4_ondisk::group_desc::{DescChecksum, GroupDesc, bitmap_checksum, desc_checksum};
 use uext4_ondisk::inode::{FileType, RawInode};
 use uext4_ondisk::num::index;
 use uext4_ondisk::superblock::SuperBlock;
 use uext4_ondisk::{BlockSize, Geometry, GroupNr, Ino, Pblk};
 
+use super::shape::inodes_by_count;
 use crate::backups::is_copy;
 
 /// Blocks of descriptors whose copies are looked for, and most copies of each.
@@ -96,6 +97,34 @@ pub fn read_block(device: &dyn BlockDevice, block_size: BlockSize, block: Pblk) 
     let mut bytes = vec![0; block_size.len()];
     let read = device.read_at(offset, &mut bytes);
     read.is_ok().then_some(bytes)
+}
+
+/// Whether the inode bitmap of the first group ends where the number of all inodes says it, before
+/// `s_inodes_per_group` does: the number of a group's inodes is wrong then.
+pub fn has_fewer_inodes(device: &dyn BlockDevice, superblock: &SuperBlock) -> bool {
+    ends_early(device, superblock).unwrap_or(false)
+}
+
+fn ends_early(device: &dyn BlockDevice, superblock: &SuperBlock) -> Option<bool> {
+    let said = superblock.s_inodes_per_group.get();
+    let mut fewer = *superblock;
+    let inodes = inodes_by_count(superblock).filter(|&inodes| inodes < said)?;
+    fewer.s_inodes_per_group = inodes.into();
+    let geometry = Geometry::new(&fewer).ok()?;
+    let block = read_block(device, geometry.block_size, geometry.gdt_block(0))?;
+    let desc = GroupDesc::parse(&block[..usize::from(geometry.desc_size)]);
+    let bits = read_block(device, geometry.block_size, desc.inode_bitmap)?;
+    let padding = bits.get(index(inodes / 8)..index(said / 8))?;
+    let is_padded = padding.iter().all(|&byte| byte == 0xFF);
+    let summed = &bits[..index(inodes / 8)];
+    // Without a checksum a bitmap that is full may as well go on.
+    let is_right = match geometry.csum_seed {
+        Some(seed) => {
+            bitmap_checksum(seed, summed, geometry.desc_size.into()) == desc.inode_bitmap_csum
+        }
+        None => summed.iter().any(|&byte| byte != 0xFF),
+    };
+    Some(is_padded && is_right)
 }
 
 /// How many copies of descriptors are not where a shape has them, of the first ones.

@@ -55,7 +55,7 @@ pub fn wrong_field(superblock: &SuperBlock) -> Option<Damage> {
 
 /// The inodes of a group, as the number of all inodes says it, if it can be: bitmaps end with a
 /// whole byte.
-fn inodes_by_count(superblock: &SuperBlock) -> Option<u32> {
+pub fn inodes_by_count(superblock: &SuperBlock) -> Option<u32> {
     let groups = groups(superblock)?;
     let all = superblock.s_inodes_count.get();
     let inodes = all.checked_div(groups)?;

@@ -19,6 +19,7 @@ const DIFFERENCES: &[(&str, &str, &str)] = &[
     ("superblock-reserved-descriptors", "super2", RESERVED),
     ("superblock-revision-0", "small-inodes", SILENT),
     ("superblock-extents-on-the-hurd", "", SILENT),
+    ("superblock-hash-version", "", HASH),
     ("superblock-without-ea-inode", "", EA_FEATURE),
     ("inode-ea-flag", "", EA_FLAG),
     ("inode-ea-flag-without-the-feature", "", EA_FLAG),
@@ -49,6 +50,7 @@ const DIFFERENCES: &[(&str, &str, &str)] = &[
 
 const RESERVED: &str = "a number alone, which says nothing without the feature resize_inode";
 const SILENT: &str = "e2fsck mends it, but does not say so with -n";
+const HASH: &str = "the kernel refuses to mount with an unknown default hash";
 const EA_FEATURE: &str = "the kernel refuses to read such attributes without the feature";
 const EA_FLAG: &str = "the kernel refuses to open an inode with the flag by a name";
 const DEPTH: &str = "the kernel refuses to read a map with a node of another depth than it has";

@@ -205,7 +205,8 @@ pub(super) const KINDS: &[Kind] = &[
     }),
     Kind::new("entry-type-none", "filetype", |t| {
         entry(t, |bytes, _| bytes[7] = 0)
-    }),
+    })
+    .unseen("with inline data e2fsck does not compare this type"),
     Kind::new("entry-type-without-the-feature", "^filetype", |t| {
         entry(t, |bytes, _| bytes[7] = 1)
     }),

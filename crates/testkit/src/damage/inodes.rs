@@ -244,7 +244,8 @@ pub(super) const KINDS: &[Kind] = &[
         t.inode(known.ino, |raw| {
             raw.i_flags = (raw.i_flags.get() & !InodeFlags::INDEX.bits()).into();
         })
-    }),
+    })
+    .unseen("without checksums the blocks of an index read as empty blocks of names"),
     Kind::new("inode-inline-flag", "inline_data", |t| {
         of_blocks(t, |raw| add(raw, InodeFlags::INLINE_DATA))
     }),
@@ -278,7 +279,8 @@ pub(super) const KINDS: &[Kind] = &[
     .unseen("e2fsck does not ask for the feature"),
     Kind::new("inode-ea-flag-without-the-feature", "^ea_inode", |t| {
         of_blocks(t, |raw| add(raw, InodeFlags::EA_INODE))
-    }),
+    })
+    .unseen("e2fsck does not mind the flag of an inode with a name"),
     Kind::new("inode-ea-flag", "ea_inode", |t| {
         of_blocks(t, |raw| add(raw, InodeFlags::EA_INODE))
     })

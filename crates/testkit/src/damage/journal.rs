@@ -120,7 +120,8 @@ pub(super) const KINDS: &[Kind] = &[
     }),
     Kind::new("journal-inode-links", "has_journal", |t| {
         t.inode(Ino::JOURNAL, |raw| raw.i_links_count = 0.into())
-    }),
+    })
+    .unseen("of ext3 e2fsck takes the copy in the superblock, without a word"),
     Kind::new("journal-inode-size", "has_journal", |t| {
         t.inode(Ino::JOURNAL, |raw| raw.i_size_lo = 5000.into())
     }),
@@ -134,7 +135,8 @@ pub(super) const KINDS: &[Kind] = &[
         t.inode(Ino::JOURNAL, |raw| {
             raw.i_flags = (raw.i_flags.get() | InodeFlags::ENCRYPT.bits()).into();
         })
-    }),
+    })
+    .unseen("of ext3 e2fsck takes the copy in the superblock, without a word"),
     Kind::new("journal-inode-in-a-table", "has_journal,^extent", |t| {
         let table = t.clean.groups[0].inode_table.0 as u32;
         t.inode(Ino::JOURNAL, |raw| put32(&mut raw.i_block, 8, table))

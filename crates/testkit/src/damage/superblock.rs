@@ -138,6 +138,9 @@ pub(super) const KINDS: &[Kind] = &[
     Kind::new("superblock-inodes-per-group-zero", "", |t| {
         backed(t, |sb| sb.s_inodes_per_group = 0.into())
     }),
+    Kind::new("superblock-inodes-per-group-more", "", |t| {
+        t.superblock(|sb| sb.s_inodes_per_group = (sb.s_inodes_per_group.get() + 240).into())
+    }),
     Kind::new("superblock-inodes-per-group-odd", "", |t| {
         t.superblock(|sb| sb.s_inodes_per_group = (sb.s_inodes_per_group.get() + 2).into())
     }),

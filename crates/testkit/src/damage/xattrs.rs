@@ -166,7 +166,8 @@ pub(super) const KINDS: &[Kind] = &[
             }
             put32(bytes, at, 0x0101_0101);
         })
-    }),
+    })
+    .unseen("e2fsck takes what follows for an attribute whose name has zeroes"),
     Kind::new("attributes-lost-reference", "", |t| {
         let known = t.inode_where(|k| k.xattr_block().is_some())?;
         t.inode(known.ino, |raw| {
