@@ -3,8 +3,9 @@
 //! A place can be possible and wrong, in the middle of a file. Taken for a bitmap, the file's
 //! block would be written over. So where a backup of the descriptors, or the order in which mke2fs
 //! lays out a group, names another place, the contents of both decide: a bitmap has as many free
-//! bits as its descriptor counts, and its checksum; a table begins with inodes. Nothing is read
-//! where all agree.
+//! bits as its descriptor counts, and its checksum; a table begins with inodes. Of what was never
+//! initialised contents say nothing: a backup with a right checksum decides, if the descriptor's
+//! own is wrong or the usual order agrees. Nothing is read where all agree.
 
 use uext4_ondisk::group_desc::{
     BG_BLOCK_UNINIT, BG_INODE_UNINIT, GroupDesc, bitmap_checksum, desc_checksum,
