@@ -8,7 +8,7 @@ use uext4_testkit::damage::images;
 use uext4_testkit::damage::{Sums, kinds};
 use uext4_testkit::{Mount, assert_clean, can_mount, has_tool, scratch};
 
-use crate::cases::{assert_none, is_long, run};
+use crate::cases::{assert_none, is_long, pick, run};
 
 /// How many kinds one of which is tried without `UEXT4_LONG`.
 const STEP: usize = 12;
@@ -38,8 +38,7 @@ fn the_kernel_mounts_reads_and_writes_what_was_mended() {
     let image = images::named("ext4");
     let step = if is_long() { 1 } else { STEP };
     let cases: Vec<_> = kinds()
-        .filter(|kind| kind.hopeless.is_none())
-        .step_by(step)
+        .filter(|kind| kind.hopeless.is_none() && pick(kind.name).is_multiple_of(step))
         .collect();
     let mounted = AtomicUsize::new(0);
     let failures = run(

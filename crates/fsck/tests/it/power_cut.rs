@@ -17,7 +17,7 @@ use uext4_testkit::damage::images;
 use uext4_testkit::damage::{Kind, Sums, kinds};
 use uext4_testkit::{SimDevice, SimOptions, has_tool};
 
-use crate::cases::{assert_none, is_long, run};
+use crate::cases::{assert_none, is_long, pick, run};
 use crate::judge::MEMORY_MAX;
 
 /// Repairs of the long run, and of the quick one.
@@ -53,10 +53,11 @@ fn cases() -> Vec<Case> {
     let kinds: Vec<_> = kinds().filter(|kind| kind.hopeless.is_none()).collect();
     let step = (kinds.len() / wanted).max(1);
     let all = (0..images::ALL.len()).flat_map(|round| {
-        let kinds = kinds.iter().enumerate().step_by(step);
-        kinds.map(move |(nr, kind)| Case {
+        let kinds = kinds.iter().map(|kind| (kind, pick(kind.name)));
+        let kinds = kinds.filter(move |(_, nr)| nr.is_multiple_of(step));
+        kinds.map(move |(kind, nr)| Case {
             kind,
-            image: (nr * 7 + round) % images::ALL.len(),
+            image: (nr + round) % images::ALL.len(),
         })
     });
     all.filter(|case| case.damaged().is_some())

@@ -1,7 +1,7 @@
 //! Damage of no kind, and cases that the fuzzer found.
 //!
 //! `UEXT4_LONG` tries 100,000 images in place of 300; `UEXT4_SEED=N` tries one, `UEXT4_SEED=N-M` a
-//! range of them.
+//! range of them, `UEXT4_SEED=N,N-M` both.
 
 use std::fs;
 use std::path::Path;
@@ -29,8 +29,11 @@ fn seeds() -> Vec<u64> {
     let Ok(asked) = std::env::var("UEXT4_SEED") else {
         return (0..count).collect();
     };
-    let (first, last) = asked.split_once('-').unwrap_or((&asked, &asked));
-    (first.parse().unwrap()..=last.parse().unwrap()).collect()
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        first.parse::<u64>().unwrap()..=last.parse().unwrap()
+    };
+    asked.split(',').flat_map(range).collect()
 }
 
 fn sample_of(seed: u64) -> &'static Sample {
@@ -69,12 +72,17 @@ fn random_damage_is_mended_by_one_run_and_all_of_it_by_two() {
         *slowest = start.elapsed().max(*slowest);
         drop(slowest);
         match result {
-            Ok(Runs::One) => return Vec::new(),
-            Ok(Runs::Two) => twice.fetch_add(1, Ordering::Relaxed),
-            Ok(Runs::Hopeless) => hopeless.fetch_add(1, Ordering::Relaxed),
+            Ok(Runs::One) => 0,
+            Ok(Runs::Two) => {
+                println!("{}: two runs", name(&seed));
+                twice.fetch_add(1, Ordering::Relaxed)
+            }
+            Ok(Runs::Hopeless(why)) => {
+                println!("{}: hopeless: {why}", name(&seed));
+                hopeless.fetch_add(1, Ordering::Relaxed)
+            }
             Err(complaint) => return vec![format!("{}: {complaint}", name(&seed))],
         };
-        println!("{}: {result:?}", name(&seed));
         Vec::new()
     });
     let growth = memory("VmHWM").saturating_sub(before);
@@ -93,12 +101,12 @@ fn random_damage_is_mended_by_one_run_and_all_of_it_by_two() {
 }
 
 /// The number of runs that an image needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 enum Runs {
     One,
     Two,
-    /// Neither we nor e2fsck find a file system there, or one that is known.
-    Hopeless,
+    /// Neither we nor e2fsck find a file system there, or one that is known; our words.
+    Hopeless(String),
 }
 
 fn mend(judge: &Judge, image: &[u8]) -> Result<Runs, String> {
@@ -109,7 +117,7 @@ fn mend(judge: &Judge, image: &[u8]) -> Result<Runs, String> {
     match first.fault {
         Fault::Unclean | Fault::Again => {}
         Fault::NoPlan if !first.said.contains("no free block") && !judge.can_e2fsck_mend(image) => {
-            return Ok(Runs::Hopeless);
+            return Ok(Runs::Hopeless(first.said));
         }
         _ => return Err(first.to_string()),
     }
