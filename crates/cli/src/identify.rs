@@ -69,7 +69,8 @@ pub fn held(device: &Arc<dyn BlockDevice>) -> Result<Held, Error> {
         Contents::Unknown => (
             "data of no format that uext4 knows".to_owned(),
             "where a file system begins further on, give --offset BYTES; without --offset and \
-             --partition uext4 looks for it"
+             --partition uext4 looks for it; `uext4 repair` and `uext4 salvage` look for one that \
+             lost its superblock"
                 .to_owned(),
         ),
     };

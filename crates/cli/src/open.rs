@@ -107,17 +107,22 @@ pub fn to_examine(args: &ImageArgs, access: Access) -> Result<Arc<dyn BlockDevic
     Ok(device)
 }
 
-/// The same to read what can be read: the superblock and all backups may be lost, but what has the
-/// name of something else is refused.
+/// The same where the superblock and all backups may be lost: only what has the name of something
+/// else is refused.
 ///
 /// # Errors
 /// As [`to_examine`].
-pub fn to_salvage(args: &ImageArgs) -> Result<Arc<dyn BlockDevice>, Failure> {
-    let device = device(args, Access::ReadOnly)?;
-    if args.superblock.is_none() && !holds_ext(&*device) && identify::holds_another(&*device) {
+pub fn to_salvage(args: &ImageArgs, access: Access) -> Result<Arc<dyn BlockDevice>, Failure> {
+    let device = device(args, access)?;
+    if args.superblock.is_none() && !may_hold_ext(&*device) {
         return Err(identify::not_ext(&args.place.image, &device));
     }
     Ok(device)
+}
+
+/// True if the device holds an ext superblock, or nothing that is known by its name.
+pub fn may_hold_ext(device: &dyn BlockDevice) -> bool {
+    holds_ext(device) || !identify::holds_another(device)
 }
 
 /// The part of the image that the options name.

@@ -29,6 +29,9 @@ pub struct Options {
     pub superblock: Option<u64>,
     /// Bytes of a block, where a superblock in another block must be found by it.
     pub block_size: Option<u32>,
+    /// Make a superblock where none can be used and the rest of the device shows what it was. For a
+    /// plan, of a device that is known to hold nothing else: all of it may be read.
+    pub remake: bool,
     /// Replay the journal first. Without it, a file system whose journal must be replayed is
     /// refused.
     pub replay: bool,
@@ -54,6 +57,7 @@ impl Default for Options {
             findings_max: 10_000,
             superblock: None,
             block_size: None,
+            remake: false,
             replay: true,
             older_copies: false,
             shared_blocks: SharedBlocks::Clone,

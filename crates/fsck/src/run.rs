@@ -129,10 +129,18 @@ fn rounds(
     let findings = Findings::new(observer, options.findings_max);
     let log = FoundLog::find(&**device)?;
     let block_size = match &log {
-        Some(FoundLog::Unfinished(repair)) => repair.block_size(),
-        _ => superblock::block_size(device, options)?,
+        Some(FoundLog::Unfinished(repair)) => Ok(repair.block_size()),
+        _ => superblock::block_size(device, options),
     };
-    let overlay = Overlay::new(Arc::clone(device), block_size, options.memory / 4);
+    let overlay = match block_size {
+        Ok(size) => Overlay::new(Arc::clone(device), size, options.memory / 4),
+        Err(error @ Error::NotExt4 { .. }) if options.remake && options.superblock.is_none() => {
+            let made = superblock::remake(device, options, observer, &findings)?;
+            made.ok_or(error)?
+        }
+        Err(error) => return Err(error),
+    };
+    let block_size = overlay.block_size();
     if let Some(log) = log {
         settle(log, &overlay, &findings)?;
     }

@@ -7,8 +7,8 @@
 //! Each step may rely on those before it. The journal comes as early as it can, because what it
 //! holds is newer than everything else; its own damage is mended when descriptors are right. The
 //! backups come last, because they are copies of what the other steps make. Where an image is only
-//! read, older copies in the journal mend inodes and directories before the descriptors; and where
-//! there is nothing to find, `guess` makes a superblock.
+//! read, older copies in the journal mend inodes and directories before the descriptors. Where there
+//! is nothing to find, `guess` makes a superblock.
 //!
 //! Refused before anything is examined: features that this version does not know, a device that
 //! is too short, a file system that another host has in use, and a journal that may not or cannot
@@ -43,7 +43,7 @@ use crate::volume::Volume;
 use crate::{backups, descriptors, journal, mmp, orphans, resize_inode};
 use find::{Found, find};
 
-pub use guess::{Guess, guess};
+pub use guess::{Guess, guess, remake};
 
 /// The unit in which the changes of this device will be counted: the block size by the superblock
 /// that can be used.

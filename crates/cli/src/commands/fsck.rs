@@ -238,7 +238,10 @@ fn examine(args: &FsckArgs, out: &mut Output) -> Result<Exit, Failure> {
         true => Access::ReadOnly,
         false => Access::ReadWrite,
     };
-    let device = open::to_examine(&examine.image, access)?;
+    let device = match args.no || args.preen || args.automatic {
+        true => open::to_examine(&examine.image, access)?,
+        false => open::to_salvage(&examine.image, access)?,
+    };
     open::warn_if_mounted(args.device());
     let _deferred = interrupt::defer();
     let how = args.how();

@@ -21,7 +21,7 @@ use crate::examination::{self, ExamineArgs, Watching, counted};
 use crate::failure::{Exit, Failure};
 use crate::messages;
 use crate::show::escaped;
-use crate::{interrupt, open};
+use crate::{identify, interrupt, open};
 
 /// Repair a damaged file system, after showing what will be done
 ///
@@ -98,7 +98,7 @@ pub fn run(args: &RepairArgs, out: &mut Output) -> Result<Exit, Failure> {
     for made in args.how.into.iter().chain(&args.how.undo) {
         must_not_exist(made)?;
     }
-    let device = open::to_examine(&args.examine.image, access)?;
+    let device = open::to_salvage(&args.examine.image, access)?;
     match args.how.into {
         Some(_) => open::must_not_be_mounted(image)?,
         None => open::warn_if_mounted(image),
@@ -205,6 +205,7 @@ pub fn make_plan(
 ) -> Result<Outcome, Failure> {
     let mut options = args.options();
     options.rebuild_directories = how.rebuild_directories;
+    options.remake = !how.preen && open::may_hold_ext(&**device);
     options.shared_blocks = match how.dup {
         Dup::Clone => SharedBlocks::Clone,
         Dup::KeepOldest => SharedBlocks::KeepOldest,
@@ -214,8 +215,12 @@ pub fn make_plan(
         let number = apply::abandoned_number(&**device, &pause);
         options.abandoned_mmp = number.map_err(|error| args.failure(&error))?;
     }
-    let outcome = uext4_fsck::plan(device, &options, observer);
-    outcome.map_err(|error| args.failure(&error))
+    uext4_fsck::plan(device, &options, observer).map_err(|error| match error {
+        Error::NotExt4 { .. } if options.superblock.is_none() && !open::holds_ext(&**device) => {
+            identify::not_ext(&args.image.place.image, device)
+        }
+        error => args.failure(&error),
+    })
 }
 
 /// Returns if the plan is to be written: because the options say so, or because the user does.

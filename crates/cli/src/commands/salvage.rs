@@ -17,7 +17,7 @@ use std::sync::Arc;
 use clap::Args;
 use parking_lot::Mutex;
 use uext4::{FollowLast, Image, Inode, OpenOptions as EngineOptions};
-use uext4_blockdev::{BlockDevice, CutDevice, Error as DeviceError};
+use uext4_blockdev::{Access, BlockDevice, CutDevice, Error as DeviceError};
 use uext4_fsck::{ClusterSet, Error, Finding, Observer, Options, Outcome, Progress};
 use uext4_image::{Existing, Get, Unreadable};
 
@@ -74,7 +74,7 @@ pub fn run(args: &SalvageArgs, out: &mut Output) -> Result<Exit, Failure> {
         let what = "--deleted needs a directory: give -o a name that does not end in .tar";
         return Err(Failure::new(Exit::Usage, what));
     }
-    let device = open::to_salvage(&args.examine.image)?;
+    let device = open::to_salvage(&args.examine.image, Access::ReadOnly)?;
     open::warn_if_mounted(&args.examine.image.place.image);
     let deferred = interrupt::defer();
     let readable = examine(args, &device)?;

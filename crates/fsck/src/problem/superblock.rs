@@ -23,6 +23,18 @@ super::problems! {
         "{found} copies of the descriptors are not where s_first_meta_bg or s_backup_bgs says, but \
          where the backup in block {right} says",
         "restore both fields from the backup";
+    Completed = "superblock-completed", Damage, Nothing, [],
+        "the primary superblock cannot be used, and no backup was found; group descriptors and \
+         root directory show what is wrong in it",
+        "store what they show, and keep the rest";
+    CopiedFromElsewhere = "superblock-copied", Damage, Nothing, [],
+        "the primary superblock cannot be used, and no backup is in a usual place; the group \
+         descriptors fit a copy elsewhere",
+        "restore it from the copy";
+    Remade = "superblock-remade", Damage, Attributes, [],
+        "the primary superblock is lost, and no backup was found; group descriptors and root \
+         directory show the shape of the file system",
+        "make one of this shape; name, UUID and options of the file system are lost";
     LostFeature = "superblock-feature-lost", Damage, Nothing, ["PR_1_INLINE_DATA_FEATURE"],
         "the feature is not set, but the file system uses it", "set it again";
     Chosen = "superblock-chosen", Damage, Nothing, [],

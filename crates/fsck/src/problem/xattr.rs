@@ -45,6 +45,9 @@ super::problems! {
     ValueFeature = "xattr-value-feature", Damage, Attributes, ["PR_1_ATTR_VALUE_BLOCK"],
         "the attribute's value is in inode {found}, without the feature ea_inode",
         "drop the attribute";
+    ValueOfReserved = "xattr-value-of-reserved-inode", Damage, Attributes, [],
+        "the attribute belongs to a reserved inode, and its value is in inode {found}",
+        "drop the attribute";
     ValueInode = "xattr-value-inode", Damage, Attributes,
         ["PR_1_ATTR_VALUE_EA_INODE", "PR_1_ATTR_NO_EA_INODE_FL"],
         "the attribute's value is in inode {found}, which does not hold it",

@@ -96,7 +96,10 @@ pub fn find(device: &dyn BlockDevice, options: &Options) -> Result<Found> {
         return known(from_backup(&bytes, &backup, SuperblockProblem::Unusable));
     }
     match mend(device, &bytes) {
-        Some(found) => known(found),
+        Some(found) if !has_impossible_features(&found) => known(found),
+        Some(_) => Err(Error::NotExt4 {
+            why: format!("{damage}, its features cannot be, and it has no backup"),
+        }),
         None => Err(Error::NotExt4 {
             why: format!("{damage}, and no backup of the superblock was found"),
         }),
@@ -132,6 +135,14 @@ fn known(found: Found) -> Result<Found> {
             features: features.join(", "),
         })
     }
+}
+
+/// Whether the features are unknown because they are damaged: a version that knows more of them
+/// would have stored the right checksum.
+fn has_impossible_features(found: &Found) -> bool {
+    let is_wrong = |finding: &Finding| finding.problem == SuperblockProblem::Checksum.into();
+    found.findings.iter().any(is_wrong)
+        && !super::shape::unknown_features(found.superblock.features()).is_empty()
 }
 
 fn chosen(device: &dyn BlockDevice, options: &Options, block: u64) -> Result<Backup> {

@@ -87,6 +87,48 @@ pub fn names_root(device: &dyn BlockDevice, geometry: &Geometry) -> bool {
     })
 }
 
+/// Whether the shape certainly has the right number of blocks and inodes in a group: both bitmaps
+/// of the first one have their checksums, which cover as many bits; or where there are none, they
+/// have as many zeroes as the descriptor says, the table is not followed by more inodes, and the
+/// last descriptor not by another.
+pub fn has_certain_groups(device: &dyn BlockDevice, geometry: &Geometry) -> bool {
+    is_certain(device, geometry).unwrap_or(false)
+}
+
+fn is_certain(device: &dyn BlockDevice, geometry: &Geometry) -> Option<bool> {
+    let read = |block: Pblk| read_block(device, geometry.block_size, block);
+    let size = usize::from(geometry.desc_size);
+    let descs = read(geometry.gdt_block(0))?;
+    let first = GroupDesc::parse(descs.get(..size)?);
+    let (blocks, inodes) = (read(first.block_bitmap)?, read(first.inode_bitmap)?);
+    let blocks = blocks.get(..index(geometry.clusters_per_group.get() / 8))?;
+    let inodes = inodes.get(..index(geometry.inodes_per_group.get() / 8))?;
+    let free = |bits: &[u8]| bits.iter().map(|byte| byte.count_zeros()).sum::<u32>();
+    let is_counted = free(blocks) == first.free_clusters && free(inodes) == first.free_inodes;
+    if let Some(seed) = geometry.csum_seed {
+        let is_right = bitmap_checksum(seed, blocks, size) == first.block_bitmap_csum
+            && bitmap_checksum(seed, inodes, size) == first.inode_bitmap_csum;
+        return Some(is_right && is_counted);
+    }
+    let end = first
+        .inode_table
+        .0
+        .checked_add(geometry.itable_blocks().into())?;
+    let behind = read(Pblk(end)).unwrap_or_default();
+    let mut slots = behind.chunks_exact(geometry.inode_size.into());
+    let is_used = |inode: RawInode| {
+        FileType::from_mode(inode.i_mode.get()).is_some()
+            && inode.i_links_count.get() != 0
+            && inode.i_dtime.get() == 0
+    };
+    let is_table = slots.any(|slot| RawInode::parse(slot, Ino::ROOT).is_ok_and(is_used));
+    // A larger number of groups than a block describes is not looked at.
+    let next = index(geometry.groups_count.get()).saturating_mul(size);
+    let next = descs.get(next..).and_then(|bytes| bytes.get(..size));
+    let is_last = next.is_none_or(|bytes| GroupDesc::parse(bytes).inode_table.0 == 0);
+    Some(is_counted && first.free_inodes != 0 && !is_table && is_last)
+}
+
 /// A block of the device; `None` if it cannot be read.
 pub fn read_block(device: &dyn BlockDevice, block_size: BlockSize, block: Pblk) -> Option<Vec<u8>> {
     let offset = block_size.byte_offset(block)?;

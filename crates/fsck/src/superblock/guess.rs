@@ -20,8 +20,9 @@
 //! ```
 //!
 //! A superblock that agrees with the root directory is used as it is; of several, one with which
-//! the group descriptors lead to the root directory comes first. Where there is none, one is
-//! made: the other fields follow from bitmaps and descriptors (`groups`), the seed of the checksums
+//! the group descriptors lead to the root directory comes first. Then the primary one counts, as
+//! far as it says what is true (`remains`). Where nothing is left of it either, one is made: the
+//! other fields follow from bitmaps and descriptors (`groups`), the seed of the checksums
 //! from a checksum itself (`seed`), and the rest is what mke2fs does without options.
 //!
 //! # What is made
@@ -31,13 +32,20 @@
 //! too, they are made from the order in which mke2fs lays out a flexible group. Both go into an
 //! overlay. Nothing here judges more than that: the passes examine the result like any other.
 //!
+//! # Where it is used
+//!
+//! To read what is left (`uext4 salvage`) any guess will do. A repair writes, and a device that now
+//! holds something else may still hold an old root directory; so it asks for more: the descriptors
+//! must be where the shape has them, and lead to the root directory.
+//!
 //! # Limits
 //!
 //! Not guessed: `bigalloc`, `meta_bg`, inodes of 1024 bytes and more, a root directory that lies in
-//! its inode, groups that are not as large as a bitmap allows. Memory and the number of reads out
+//! its inode, and without checksums groups that are not as large as a bitmap allows. Memory and the number of reads out
 //! of the pass have bounds that do not depend on the image.
 
 mod groups;
+mod remains;
 mod root;
 mod seed;
 
@@ -52,12 +60,14 @@ use uext4_ondisk::superblock::{EXT4_SUPER_MAGIC, SUPERBLOCK_OFFSET, SuperBlock};
 use uext4_ondisk::{Geometry, GroupNr};
 
 use super::find::{Backup, PIECE, UNIT, backup_in, best, pieces, usable};
-use super::fit::names_root;
+use super::fit::{has_certain_groups, names_root};
 use super::put;
 use crate::error::{Error, Result};
+use crate::finding::{Finding, Place};
 use crate::options::Options;
 use crate::overlay::Overlay;
-use crate::report::{Cause, Observer, Pass, Progress};
+use crate::problem::SuperblockProblem;
+use crate::report::{Cause, Findings, Observer, Pass, Progress};
 use groups::Groups;
 use root::Root;
 
@@ -88,18 +98,130 @@ pub fn guess(
     options: &Options,
     observer: &dyn Observer,
 ) -> Result<Option<Guess>> {
+    let Some(shape) = shape(&**device, observer)? else {
+        return Ok(None);
+    };
+    Ok(Some(Guess {
+        what: shape.what(),
+        device: shape.into_overlay(device, options, Cause(0))?,
+    }))
+}
+
+/// The same for a repair: only what is proved by descriptors in their place, which lead to the root
+/// directory. Reports what is made.
+///
+/// # Errors
+/// As [`guess`].
+pub fn remake(
+    device: &Arc<dyn BlockDevice>,
+    options: &Options,
+    observer: &dyn Observer,
+    findings: &Findings<'_>,
+) -> Result<Option<Overlay>> {
+    let shape = shape(&**device, observer)?.filter(|shape| shape.is_proved(&**device));
+    let Some(shape) = shape else {
+        return Ok(None);
+    };
+    let problem = match shape.source {
+        Source::Root(_) => SuperblockProblem::Remade,
+        Source::Remains => SuperblockProblem::Completed,
+        Source::Copy => SuperblockProblem::CopiedFromElsewhere,
+    };
+    let cause = findings.report(Finding::new(problem, Place::whole()));
+    shape.into_overlay(device, options, cause).map(Some)
+}
+
+/// Where a superblock comes from.
+enum Source {
+    /// Another superblock, somewhere on the device.
+    Copy,
+    /// The primary one, as far as it can be used.
+    Remains,
+    /// The root directory.
+    Root(Groups),
+}
+
+/// A superblock for the file system on a device.
+struct Shape {
+    superblock: SuperBlock,
+    geometry: Geometry,
+    source: Source,
+}
+
+impl Shape {
+    /// `None` if the superblock has no shape.
+    fn new(superblock: SuperBlock, source: Source) -> Option<Self> {
+        let geometry = Geometry::new(&superblock).ok()?;
+        Some(Self {
+            superblock,
+            geometry,
+            source,
+        })
+    }
+
+    /// Whether the descriptors are in their place and lead to the root directory, and the number of
+    /// a group's blocks and inodes is certain: a longer table would lie across the contents of
+    /// files.
+    fn is_proved(&self, device: &dyn BlockDevice) -> bool {
+        let is_counted = match self.source {
+            Source::Root(Groups::Made(_)) => false,
+            Source::Copy => true,
+            _ => has_certain_groups(device, &self.geometry),
+        };
+        is_counted
+            && self.geometry.len_bytes() <= device.len()
+            && names_root(device, &self.geometry)
+    }
+
+    fn what(&self) -> String {
+        let Self { geometry, .. } = self;
+        format!(
+            "blocks of {} bytes, inodes of {} bytes, {} groups with {} inodes each; {}",
+            geometry.block_size.bytes(),
+            geometry.inode_size,
+            geometry.groups_count,
+            geometry.inodes_per_group,
+            match &self.source {
+                Source::Copy => "from a copy of the superblock",
+                Source::Remains => "from what is left of the superblock and the root directory",
+                Source::Root(Groups::Described) =>
+                    "from the root directory and the group descriptors",
+                Source::Root(Groups::Made(_)) => "from the root directory and the usual layout",
+            }
+        )
+    }
+
+    /// The device with the superblock, and with the descriptors if they are made too.
+    fn into_overlay(
+        self,
+        device: &Arc<dyn BlockDevice>,
+        options: &Options,
+        cause: Cause,
+    ) -> Result<Overlay> {
+        let block_size = self.geometry.block_size;
+        let overlay = Overlay::new(Arc::clone(device), block_size, options.memory / 4);
+        put(&overlay, cause, &self.superblock)?;
+        if let Source::Root(Groups::Made(groups)) = self.source {
+            describe(&overlay, &self.geometry, &groups, cause)?;
+        }
+        Ok(overlay)
+    }
+}
+
+/// Looks through the device. `None` if there is too little left.
+fn shape(device: &dyn BlockDevice, observer: &dyn Observer) -> Result<Option<Shape>> {
     let Seen {
         backups,
         copies,
         root,
-    } = pass(&**device, observer)?;
-    let seed = root.as_ref().and_then(|root| seed::of(&**device, root));
+    } = pass(device, observer)?;
+    let seed = root.as_ref().and_then(|root| seed::of(device, root));
     let agrees = |geometry: &Geometry| {
         let root = root.as_ref();
         root.is_some_and(|root| agree(root, seed, geometry))
     };
     // A superblock may belong to an image in a file: the one counts that the descriptors fit.
-    let fits = |geometry: &Geometry| names_root(&**device, geometry);
+    let fits = |geometry: &Geometry| names_root(device, geometry);
     let (right, others): (Vec<_>, Vec<_>) = backups
         .into_iter()
         .partition(|backup| agrees(&backup.geometry));
@@ -109,45 +231,28 @@ pub fn guess(
         .into_iter()
         .partition(|backup| fits(&backup.geometry));
     let ranked = [fitting, right, likely, others];
-    let backup = ranked.into_iter().find_map(|kind| best(kind, &[]));
-    let (superblock, made) = if let Some(backup) = backup {
-        let superblock = super::shape::restored(&backup.superblock, &[]);
-        (superblock, None)
-    } else {
-        let made = || groups::of(&**device, root.as_ref()?, seed);
-        let copies = copies.iter().filter(|(_, geometry)| agrees(geometry));
-        let fitting = copies.clone().find(|(_, geometry)| fits(geometry));
-        match fitting.or(copies.clone().next()) {
-            Some((copy, _)) => (*copy, None),
-            None => match made() {
-                Some((superblock, groups)) => (superblock, Some(groups)),
-                None => return Ok(None),
-            },
-        }
-    };
-    let Ok(geometry) = Geometry::new(&superblock) else {
-        return Ok(None);
-    };
-    let overlay = Overlay::new(Arc::clone(device), geometry.block_size, options.memory / 4);
-    put(&overlay, Cause(0), &superblock)?;
-    let what = format!(
-        "blocks of {} bytes, inodes of {} bytes, {} groups with {} inodes each; {}",
-        geometry.block_size.bytes(),
-        geometry.inode_size,
-        geometry.groups_count,
-        geometry.inodes_per_group,
-        match &made {
-            None => "from a copy of the superblock",
-            Some(Groups::Described) => "from the root directory and the group descriptors",
-            Some(Groups::Made(_)) => "from the root directory and the usual layout",
-        }
-    );
-    if let Some(Groups::Made(groups)) = made {
-        describe(&overlay, &geometry, &groups)?;
+    let mut primary = [0; 1024];
+    // One that cannot be read has nothing left.
+    _ = device.read_at(SUPERBLOCK_OFFSET, &mut primary);
+    if let Some(backup) = ranked.into_iter().find_map(|kind| best(kind, &primary)) {
+        let superblock = super::shape::restored(&backup.superblock, &primary);
+        return Ok(Shape::new(superblock, Source::Copy));
     }
-    Ok(Some(Guess {
-        device: overlay,
-        what,
+    if let Some(superblock) = remains::unnamed(device, &primary).filter(|(_, g)| agrees(g)) {
+        return Ok(Shape::new(superblock.0, Source::Remains));
+    }
+    let copies = copies.iter().filter(|(_, geometry)| agrees(geometry));
+    let fitting = copies.clone().find(|(_, geometry)| fits(geometry));
+    if let Some((copy, _)) = fitting.or(copies.clone().next()) {
+        return Ok(Shape::new(*copy, Source::Copy));
+    }
+    let made = root.and_then(|root| groups::of(device, &root, seed));
+    Ok(made.and_then(|(superblock, groups)| {
+        let kept = remains::completed(&primary, &superblock, seed);
+        match (kept, groups) {
+            (Some(kept), Groups::Described) => Shape::new(kept, Source::Remains),
+            (_, groups) => Shape::new(superblock, Source::Root(groups)),
+        }
     }))
 }
 
@@ -161,12 +266,17 @@ fn agree(root: &Root, seed: Option<CsumSeed>, geometry: &Geometry) -> bool {
 }
 
 /// Writes group descriptors.
-fn describe(overlay: &Overlay, geometry: &Geometry, groups: &[GroupDesc]) -> Result<()> {
+fn describe(
+    overlay: &Overlay,
+    geometry: &Geometry,
+    groups: &[GroupDesc],
+    cause: Cause,
+) -> Result<()> {
     let size = usize::from(geometry.desc_size);
     for (group, desc) in (0..).map(GroupNr).zip(groups) {
         let block = geometry.gdt_block(group.0 / geometry.descs_per_block());
         let at = index(group.0 % geometry.descs_per_block()) * size;
-        overlay.update(block, Cause(0), |bytes| {
+        overlay.update(block, cause, |bytes| {
             let bytes = &mut bytes[at..at + size];
             bytes.fill(0);
             desc.store(bytes, group, geometry.desc_checksum);

@@ -47,6 +47,10 @@ pub fn reference(
     if !geometry.features.incompat.contains(Incompat::EA_INODE) {
         return Ok(Err(Wrong::new(XattrProblem::ValueFeature, ino.0)));
     }
+    // e2fsck does not follow such attributes, and takes the value for one of nobody.
+    if owner.ino.0 < geometry.first_ino && owner.ino != Ino::ROOT {
+        return Ok(Err(Wrong::new(XattrProblem::ValueOfReserved, ino.0)));
+    }
     let wrong = || Ok(Err(Wrong::new(XattrProblem::ValueInode, ino.0)));
     if ino.0 < geometry.first_ino || ino.0 > geometry.inodes_count || ino == owner.ino {
         return wrong();

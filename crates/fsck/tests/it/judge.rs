@@ -120,6 +120,7 @@ pub fn ask(asked: Asked, image: &[u8]) -> Answer {
             Asked::Plan => NonZeroUsize::MIN.saturating_add(1),
         },
         memory: MEMORY_MAX,
+        remake: asked == Asked::Plan,
         now: now(),
         ..Options::default()
     };

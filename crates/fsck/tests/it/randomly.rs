@@ -94,9 +94,9 @@ fn random_damage_is_mended_by_one_run_and_all_of_it_by_two() {
         slowest.into_inner().unwrap()
     );
     assert_none(&failures, seeds.len());
-    assert!(twice * 1000 <= count, "{twice} needed two runs");
-    // Those without any superblock.
-    assert!(hopeless * 200 <= count.max(1000), "{hopeless} are hopeless");
+    // 99.9 % are clean after one run. Among few images there may be one that is not.
+    let more = twice + hopeless;
+    assert!(more * 1000 <= count.max(1000), "{more} not clean after one run");
     assert!(growth <= GROWTH_MAX, "grew by {growth} bytes");
 }
 

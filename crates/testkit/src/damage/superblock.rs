@@ -4,6 +4,7 @@ use uext4_ondisk::superblock::{STATE_ERROR, SUPERBLOCK_OFFSET};
 use uext4_ondisk::{GroupNr, Pblk};
 
 use super::{Kind, Target};
+use crate::images::lose_superblocks;
 
 /// Changes a field that only a backup can say again.
 fn backed(
@@ -14,6 +15,10 @@ fn backed(
     t.superblock(change)
 }
 
+/// Features whose layout a superblock is needed for.
+const LAID_OUT: &str = "^bigalloc,^meta_bg";
+/// The same of groups that are smaller than a bitmap allows.
+const SUMMED: &str = "metadata_csum,^bigalloc,^meta_bg";
 const NOT_CHECKED: &str = "e2fsck does not look at the field";
 const UNKNOWN: &str = "a file system with unknown features";
 
@@ -33,6 +38,24 @@ pub(super) const KINDS: &[Kind] = &[
     }),
     Kind::new("superblock-magic", "", |t| {
         backed(t, |sb| sb.s_magic = 0xEF51.into())
+    }),
+    Kind::new("superblock-magic-without-a-backup", "", |t| {
+        let is_alone = t.geometry().backup_groups().next().is_none();
+        is_alone.then(|| t.superblock(|sb| sb.s_magic = 0xEF51.into()))?
+    }),
+    Kind::new("superblock-zeroed-without-a-backup", LAID_OUT, |t| {
+        let is_alone = t.geometry().backup_groups().next().is_none();
+        let at = SUPERBLOCK_OFFSET as usize;
+        is_alone.then(|| t.bytes[at..at + 1024].fill(0))
+    }),
+    Kind::new("superblock-block-size-without-a-backup", LAID_OUT, |t| {
+        let is_alone = t.geometry().backup_groups().next().is_none();
+        is_alone.then(|| t.superblock(|sb| sb.s_log_block_size = 9.into()))?
+    }),
+    Kind::new("superblock-and-backups-zeroed", SUMMED, |t| {
+        t.geometry().backup_groups().next()?;
+        lose_superblocks(&mut t.bytes, false);
+        Some(())
     }),
     Kind::new("superblock-checksum", "metadata_csum", |t| {
         t.geometry().backup_groups().next()?;

@@ -1,5 +1,6 @@
 //! Damage to extended attributes: blocks of them, those within inodes, and inodes that hold values.
 
+use uext4_ondisk::Ino;
 use uext4_ondisk::inode::InodeFlags;
 use uext4_ondisk::xattr::XATTR_BLOCK_HEADER_LEN;
 
@@ -256,6 +257,26 @@ pub(super) const KINDS: &[Kind] = &[
     Kind::new("attribute-inode-becomes-directory", "ea_inode", |t| {
         holder(t, |raw| raw.i_mode = 0o040_755.into())
     }),
+    Kind::new("attribute-inode-of-a-reserved-inode", "ea_inode", |t| {
+        let is_held = |k: &&Known| {
+            let block = k.xattr_block().map(|block| t.clean.block(block));
+            block.is_some_and(|bytes| get32(&bytes[HEAD..], 4) != 0)
+        };
+        let block = t.clean.inodes.iter().find(is_held)?.xattr_block()?;
+        t.inode(Ino(5), |raw| raw.i_file_acl_lo = (block.0 as u32).into())
+    }),
+    Kind::new("attribute-inode-in-a-reserved-inode", "ea_inode", |t| {
+        let is_held = |k: &&Known| {
+            let bytes = &t.clean.bytes[t.clean.inode_place(k.ino)];
+            body_start(t, k).is_some_and(|at| get32(&bytes[at..], 4) != 0)
+        };
+        let from = t
+            .clean
+            .inode_place(t.clean.inodes.iter().find(is_held)?.ino);
+        let bytes = t.clean.bytes[from][128..].to_vec();
+        t.inode_bytes(Ino(5), |old| old[128..].copy_from_slice(&bytes))
+    })
+    .unseen("e2fsck does not look at attributes within reserved inodes"),
     Kind::new("attribute-inode-content", "ea_inode", |t| {
         let known = t.inode_where(|k| k.has(InodeFlags::EA_INODE))?;
         holder(t, |_| ())?;

@@ -5,6 +5,7 @@
 //! says it, for the bitmap says less where the last inodes are in use; else they name that bitmap.
 //! Where no descriptor is left, the bitmap lies before the inode table, at a distance that is the
 //! number of groups in a flexible group, and what it says must be true of the inodes in the table.
+//! Where there are checksums, those of bitmaps show how much of them is in use.
 //!
 //! ```text
 //!  first group of a flexible group of F groups
@@ -19,7 +20,7 @@ use uext4_blockdev::BlockDevice;
 use uext4_ondisk::checksum::CsumSeed;
 use uext4_ondisk::features::{Compat, Features, Incompat, RoCompat};
 use uext4_ondisk::group_desc::{
-    DESC_SIZE_32, DESC_SIZE_64, DescChecksum, GroupDesc, desc_checksum,
+    DESC_SIZE_32, DESC_SIZE_64, DescChecksum, GroupDesc, bitmap_checksum, desc_checksum,
 };
 use uext4_ondisk::inode::{FileType, InodeFlags, RawInode};
 use uext4_ondisk::journal::JournalHeader;
@@ -80,14 +81,17 @@ pub fn of(
     let size = root.block_size;
     let first = u32::from(size == BlockSize::MIN);
     let blocks = device.len() >> size.log2();
+    let described = described(device, root, first, seed);
     let per_group = (size.bytes() * 8).min(BLOCKS_PER_GROUP_MAX);
+    let per_group = described
+        .and_then(|described| summed_blocks(device, root, described, seed?))
+        .map_or(per_group, |blocks| blocks.min(BLOCKS_PER_GROUP_MAX));
     let in_groups = blocks.checked_sub(first.into())?;
     let mut groups = in_groups.div_ceil(per_group.into()).clamp(1, GROUPS_MAX);
-    let described = described(device, root, first, seed);
     if let Some(described) = described {
         groups = count(device, root, described, first, groups);
     }
-    let inodes = inodes(device, root, described, groups).unwrap_or_else(|| Inodes {
+    let inodes = inodes(device, root, described, seed, groups).unwrap_or_else(|| Inodes {
         per_group: usual_inodes(root, blocks, groups),
         flex_bits: 4,
         wrong: 0,
@@ -241,6 +245,7 @@ fn inodes(
     device: &dyn BlockDevice,
     root: &Root,
     described: Option<Described>,
+    seed: Option<CsumSeed>,
     groups: u64,
 ) -> Option<Inodes> {
     // The last group may not be one.
@@ -253,12 +258,14 @@ fn inodes(
         let bitmap = described.first.inode_bitmap;
         let distance = root.table.0.saturating_sub(bitmap.0);
         let flex_bits = flex_bits(distance.min(1 << FLEX_BITS_MAX));
-        let by_tables = inodes_between(root, described, groups).map(|per_group| Inodes {
+        let per_group = inodes_between(root, described, groups)
+            .or_else(|| summed_inodes(device, root, described, seed?));
+        let certain = per_group.map(|per_group| Inodes {
             per_group,
             flex_bits,
             wrong: 0,
         });
-        return by_tables.or_else(|| judge(device, root, bitmap, flex_bits));
+        return certain.or_else(|| judge(device, root, bitmap, flex_bits));
     }
     let powers = (0..=FLEX_BITS_MAX).map(|bits| 1 << bits);
     let distances = powers.chain([groups, groups - 1]);
@@ -287,6 +294,56 @@ fn inodes_between(root: &Root, described: Described, groups: u64) -> Option<u32>
     let most = root.block_size.bytes().saturating_mul(8);
     let can_be = is_flexible && per_group > 0 && per_group <= most && per_group.is_multiple_of(8);
     can_be.then_some(per_group)
+}
+
+/// How many inodes a group has by the checksum of the inode bitmap of group 0.
+fn summed_inodes(
+    device: &dyn BlockDevice,
+    root: &Root,
+    described: Described,
+    seed: CsumSeed,
+) -> Option<u32> {
+    let Described { size, first, .. } = described;
+    let bits = read_block(device, root.block_size, first.inode_bitmap)?;
+    let is_right = |sum: CsumSeed, free: u32| {
+        bitmap_checksum(sum, &[], size) == first.inode_bitmap_csum && free == first.free_inodes
+    };
+    let unit = (root.block_size.bytes() / u32::from(root.inode_size)).max(8);
+    covered(&bits, unit, seed, is_right)
+}
+
+/// How many blocks a group has by the checksum of the block bitmap of group 0.
+fn summed_blocks(
+    device: &dyn BlockDevice,
+    root: &Root,
+    described: Described,
+    seed: CsumSeed,
+) -> Option<u32> {
+    let Described { size, first, .. } = described;
+    let bits = read_block(device, root.block_size, first.block_bitmap)?;
+    let is_right = |sum: CsumSeed, free: u32| {
+        bitmap_checksum(sum, &[], size) == first.block_bitmap_csum && free == first.free_clusters
+    };
+    covered(&bits, 8, seed, is_right)
+}
+
+/// How many bits of a bitmap, in units, have the right checksum and as many zeroes as is right.
+/// `None` if there is more than one answer, as half a checksum may give.
+fn covered(
+    bits: &[u8],
+    unit: u32,
+    seed: CsumSeed,
+    is_right: impl Fn(CsumSeed, u32) -> bool,
+) -> Option<u32> {
+    let (mut sum, mut free) = (seed, 0);
+    let units = (1..).zip(bits.chunks_exact(index(unit / 8)));
+    let mut right = units.filter(|(_, bytes)| {
+        sum = CsumSeed(sum.over(bytes));
+        free += bytes.iter().map(|byte| byte.count_zeros()).sum::<u32>();
+        is_right(sum, free)
+    });
+    let (units, _) = right.next()?;
+    right.next().is_none().then_some(units * unit)
 }
 
 /// Reads a block as the inode bitmap of group 0.

@@ -83,6 +83,62 @@ fn the_shape_is_the_one_of_the_superblock_that_is_lost() {
     }
 }
 
+/// What a repair makes of a device.
+fn remade(device: &Arc<MemoryDevice>) -> Option<Overlay> {
+    let device: Arc<dyn BlockDevice> = device.clone();
+    let findings = Findings::new(&(), 10);
+    remake(&device, &Options::default(), &(), &findings).unwrap()
+}
+
+#[test]
+fn a_repair_makes_a_superblock_only_if_the_descriptors_prove_its_shape() {
+    if !has_tool("mke2fs") {
+        return;
+    }
+    for (options, size) in IMAGES {
+        let whole = made(options, size);
+        assert!(remade(&without(&whole, false)).is_some(), "{options}");
+        // As where another file system begins, with an old root directory behind.
+        assert!(remade(&without(&whole, true)).is_none(), "{options}");
+        // A bitmap that does not say how many inodes a group has.
+        let mut bytes = without(&whole, false).to_bytes();
+        let superblock = SuperBlock::parse(&whole.to_bytes()[1024..2048]).unwrap();
+        let geometry = Geometry::new(&superblock).unwrap();
+        let at = (geometry.gdt_block(0).0 << geometry.block_size.log2()) as usize;
+        let size = usize::from(geometry.desc_size);
+        for group in 0..geometry.groups_count.get() as usize {
+            let desc = GroupDesc::parse(&bytes[at + group * size..][..size]);
+            let bitmap = (desc.inode_bitmap.0 << geometry.block_size.log2()) as usize;
+            bytes[bitmap + 2..bitmap + 1024].fill(0x5A);
+        }
+        let device = Arc::new(MemoryDevice::from_bytes(bytes));
+        assert!(remade(&device).is_none(), "{options}");
+    }
+}
+
+#[test]
+fn what_is_left_of_a_superblock_is_kept() {
+    if !has_tool("mke2fs") {
+        return;
+    }
+    for options in ["-t ext4 -b 1024 -L label", "-t ext2 -b 1024 -L label"] {
+        let bytes = made(options, "6M").to_bytes();
+        // The magic number; the size of a block and of an inode; and these with the UUID.
+        for damage in [&[56][..], &[24, 88], &[24, 88, 106]] {
+            let mut bytes = bytes.clone();
+            for at in damage {
+                bytes[1024 + at] ^= 0x35;
+            }
+            let device = Arc::new(MemoryDevice::from_bytes(bytes));
+            let overlay = remade(&device).unwrap_or_else(|| panic!("{options} {damage:?}"));
+            let mut superblock = [0; 1024];
+            overlay.read_at(1024, &mut superblock).unwrap();
+            let superblock = SuperBlock::parse(&superblock).unwrap();
+            assert!(superblock.s_volume_name.starts_with(b"label"), "{damage:?}");
+        }
+    }
+}
+
 #[test]
 fn a_copy_of_the_superblock_is_used_wherever_it_lies() {
     if !has_tool("mke2fs") {
