@@ -43,6 +43,7 @@ impl ExamineArgs {
             findings_max: self.max_findings,
             superblock: self.image.superblock,
             block_size: self.block_size,
+            remake: false,
             replay: !self.image.no_replay,
             older_copies: false,
             shared_blocks: SharedBlocks::Clone,

@@ -12,7 +12,7 @@ use clap::{Args, ValueEnum};
 use uext4_blockdev::{Access, BlockDevice};
 use uext4_fsck::plan_file::{self, WriteLine};
 use uext4_fsck::{
-    Loss, Observer, Outcome, Record, SharedBlocks, UnfinishedRepair, When, Writes, apply,
+    Error, Loss, Observer, Outcome, Record, SharedBlocks, UnfinishedRepair, When, Writes, apply,
 };
 
 use self::into::{Copy, must_not_exist};

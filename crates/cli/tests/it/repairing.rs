@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use uext4_blockdev::{BlockDevice, MemoryDevice};
 use uext4_fsck::{Writes, apply};
-use uext4_testkit::{SimDevice, SimOptions, complaints};
+use uext4_testkit::{SimDevice, SimOptions, complaints, lose_superblocks};
 
 use crate::changing::{done, judge};
 use crate::checking::{SAFE, UNSAFE, damaged, ended};
 use crate::host::{
-    Shown, UEXT4, assert_clean, can_mount, debugfs_write, has_tool, run, scratch, text, uext4,
-    uext4_ok,
+    Shown, UEXT4, assert_clean, can_mount, debugfs_write, has_tool, mke2fs, run, scratch, text,
+    uext4, uext4_ok,
 };
 use crate::statuses::unread;
 
@@ -51,6 +51,43 @@ fn a_plan_is_shown_and_nothing_is_written() {
     assert_eq!(code, Some(8), "{printed}");
     assert!(printed.contains("-y repairs without asking"), "{printed}");
     assert_eq!(fs::read(&image).unwrap(), before);
+}
+
+#[test]
+fn without_any_superblock_a_repair_makes_one_that_is_proved() {
+    if !has_tool("mke2fs") {
+        return;
+    }
+    let scratch = scratch();
+    let image = scratch.path().join("image");
+    for options in [
+        "-t ext4",
+        "-t ext4 -b 1024",
+        "-t ext3 -b 4096",
+        "-t ext2 -b 1024",
+    ] {
+        let options: Vec<_> = options.split_whitespace().collect();
+        let make = || mke2fs(&image, &[&options[..], &["-d", "src"]].concat(), 40);
+        for is_proved in [true, false] {
+            make();
+            let mut bytes = fs::read(&image).unwrap();
+            lose_superblocks(&mut bytes, !is_proved);
+            fs::write(&image, &bytes).unwrap();
+            let (code, printed) = repair(&image, &["-p"]);
+            assert_eq!(code, Some(8), "{options:?}: {printed}");
+            let (code, printed) = repair(&image, &["-y"]);
+            if is_proved {
+                assert_eq!(code, Some(1), "{options:?}: {printed}");
+                assert!(printed.contains("the primary superblock is lost"), "{printed}");
+                assert_clean(&image);
+                let shown = uext4_ok(&["ls", text(&image)]);
+                assert!(String::from_utf8_lossy(&shown).contains("commands"));
+            } else {
+                assert_eq!(code, Some(8), "{options:?}: {printed}");
+                assert!(fs::read(&image).unwrap() == bytes, "{options:?}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -96,7 +96,10 @@ fn random_damage_is_mended_by_one_run_and_all_of_it_by_two() {
     assert_none(&failures, seeds.len());
     // 99.9 % are clean after one run. Among few images there may be one that is not.
     let more = twice + hopeless;
-    assert!(more * 1000 <= count.max(1000), "{more} not clean after one run");
+    assert!(
+        more * 1000 <= count.max(1000),
+        "{more} not clean after one run"
+    );
     assert!(growth <= GROWTH_MAX, "grew by {growth} bytes");
 }
 
