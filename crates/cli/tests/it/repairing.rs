@@ -78,7 +78,10 @@ fn without_any_superblock_a_repair_makes_one_that_is_proved() {
             let (code, printed) = repair(&image, &["-y"]);
             if is_proved {
                 assert_eq!(code, Some(1), "{options:?}: {printed}");
-                assert!(printed.contains("the primary superblock is lost"), "{printed}");
+                assert!(
+                    printed.contains("the primary superblock is lost"),
+                    "{printed}"
+                );
                 assert_clean(&image);
                 let shown = uext4_ok(&["ls", text(&image)]);
                 assert!(String::from_utf8_lossy(&shown).contains("commands"));

@@ -5,7 +5,8 @@ use std::mem::offset_of;
 use uext4_ondisk::checksum::crc32c;
 use uext4_ondisk::features::{Compat, Incompat};
 use uext4_ondisk::journal::{
-    BlockType, JBD2_MAGIC, JOURNAL_SUPERBLOCK_LEN, JournalHeader, JournalSuperblock,
+    BlockType, JBD2_MAGIC, JOURNAL_SUPERBLOCK_LEN, JournalHeader, JournalIncompat,
+    JournalSuperblock, MIN_JOURNAL_BLOCKS,
 };
 use uext4_ondisk::num::index;
 use uext4_ondisk::superblock::{JNL_BACKUP_BLOCKS, STATE_ERROR, SuperBlock};
@@ -185,11 +186,12 @@ fn log(volume: &Volume, found: &Found, findings: &Findings<'_>) -> Result<()> {
         let cause = findings.report(Finding::new(JournalProblem::RecoverOfNothing, place()));
         clear_recover(volume, cause)?;
     }
+    let mut log = log;
+    short_log(volume, found, &mut log, findings)?;
     if log.s_errno.get() != 0 {
         let errno = log.s_errno.get().cast_signed().unsigned_abs();
         let finding = Finding::new(JournalProblem::Errno, place()).found(errno);
         let cause = findings.report(finding);
-        let mut log = log;
         log.s_errno = 0.into();
         put_log_superblock(volume, &found.map, &log, cause)?;
         volume.update_superblock(cause, |superblock| {
@@ -198,6 +200,26 @@ fn log(volume: &Volume, found: &Found, findings: &Findings<'_>) -> Result<()> {
         })?;
     }
     Ok(())
+}
+
+/// The kernel refuses a journal whose log is too short because of the blocks for fast commits. Here
+/// all of it is taken for the log then, so that none are lost with the feature.
+fn short_log(
+    volume: &Volume,
+    found: &Found,
+    log: &mut JournalSuperblock,
+    findings: &Findings<'_>,
+) -> Result<()> {
+    let area = log.fast_commit_blocks();
+    if area == 0 || log.s_maxlen.get().saturating_sub(area) >= MIN_JOURNAL_BLOCKS {
+        return Ok(());
+    }
+    let finding = Finding::new(JournalProblem::ShortLog, Place::inode(found.ino));
+    let cause = findings.report(finding.found(area).right(MIN_JOURNAL_BLOCKS));
+    let features = log.incompat().difference(JournalIncompat::FAST_COMMIT);
+    log.s_feature_incompat = features.bits().into();
+    log.s_num_fc_blks = 0.into();
+    put_log_superblock(volume, &found.map, log, cause)
 }
 
 /// A journal of the first version has no fields behind `s_errno`; one that became of the second

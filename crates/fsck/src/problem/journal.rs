@@ -51,6 +51,9 @@ super::problems! {
     OlderNames = "directory-from-journal", Damage, Nothing, [],
         "a block of the directory is damaged, and block {found} in the journal is an older copy",
         "restore the copy";
+    ShortLog = "journal-short-log", Damage, Nothing, [],
+        "{found} blocks of the journal are for fast commits, and leave fewer than {right} for the \
+         log", "clear the journal's feature fast_commit";
     VersionOneFields = "journal-v1-fields", Damage, Nothing, ["PR_0_CLEAR_V2_JOURNAL"],
         "fields of the second version are set in a journal of the first", "clear them";
     WithoutFeature = "journal-without-feature", Safe, Nothing, ["PR_0_JOURNAL_HAS_JOURNAL"],

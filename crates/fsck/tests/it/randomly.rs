@@ -1,7 +1,8 @@
 //! Damage of no kind, and cases that the fuzzer found.
 //!
 //! `UEXT4_LONG` tries 100,000 images in place of 300; `UEXT4_SEED=N` tries one, `UEXT4_SEED=N-M` a
-//! range of them, `UEXT4_SEED=N,N-M` both.
+//! range of them, `UEXT4_SEED=N,N-M` both. `UEXT4_KEEP=DIR` keeps the images that are not mended
+//! there.
 
 use std::fs;
 use std::path::Path;
@@ -81,7 +82,12 @@ fn random_damage_is_mended_by_one_run_and_all_of_it_by_two() {
                 println!("{}: hopeless: {why}", name(&seed));
                 hopeless.fetch_add(1, Ordering::Relaxed)
             }
-            Err(complaint) => return vec![format!("{}: {complaint}", name(&seed))],
+            Err(complaint) => {
+                if let Some(dir) = std::env::var_os("UEXT4_KEEP") {
+                    fs::write(Path::new(&dir).join(format!("seed-{seed}.img")), &image).unwrap();
+                }
+                return vec![format!("{}: {complaint}", name(&seed))];
+            }
         };
         Vec::new()
     });

@@ -101,6 +101,12 @@ pub(super) const KINDS: &[Kind] = &[
         })
     })
     .unseen("e2fsck reads the area of fast commits only when it replays the log"),
+    Kind::new("journal-short-with-fast-commits", "has_journal", |t| {
+        head(t, |j| {
+            j.s_feature_incompat = (j.s_feature_incompat.get() | 0x20).into();
+            j.s_num_fc_blks = (j.s_maxlen.get() - 1023).into();
+        })
+    }),
     Kind::new("journal-users", "has_journal", |t| {
         head(t, |j| j.s_nr_users = 77.into())
     })
