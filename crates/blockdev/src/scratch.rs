@@ -4,7 +4,8 @@
 //! What is taken counts against a limit. Past it, tables are maps of a file without a name: their
 //! pages are the kernel's to write out and to take back when others need the memory, which it can
 //! do with no other memory of a program. Space on the disk is reserved before a table is handed
-//! out, so that no later access can fail for want of it.
+//! out, so that a later access does not fail for want of it, where the file system of the
+//! temporary file keeps what it reserved.
 
 use std::fs::File;
 use std::io;
@@ -14,7 +15,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::sys::Mapping;
+use crate::sys::{Mapping, wait_for_writing};
 
 /// Bytes of the file that are mapped at a time, if no table is longer.
 const SEGMENT: usize = 4 << 20;
@@ -103,13 +104,20 @@ impl Scratch {
         Bytes(mapped.map_or_else(|| Place::new(len), Place::File))
     }
 
-    /// Whether all tables of the file lie in it. Until this is asked, one that cannot is in memory.
+    /// Whether all tables of the file lie in it, and what was written of them so far can be read
+    /// back. A table that cannot lie there is in memory.
     ///
     /// # Errors
-    /// Of the first one that could not: no room for the file, or no file at all.
+    /// Of the first one that could not: no room for the file, or no file at all; of writing it. The
+    /// answer stays the same.
     pub fn check(&self) -> io::Result<()> {
-        match self.file.lock().error.take() {
-            Some(error) => Err(error),
+        let mut spill = self.file.lock();
+        if let (Some(file), None) = (&spill.file, &spill.error) {
+            // What could not be written reads as zeroes once its memory is given away.
+            spill.error = wait_for_writing(file, &(0..1)).err();
+        }
+        match &spill.error {
+            Some(error) => Err(io::Error::new(error.kind(), error.to_string())),
             None => Ok(()),
         }
     }
@@ -119,6 +127,9 @@ impl Scratch {
             return None;
         }
         let mut file = self.file.lock();
+        if file.error.is_some() {
+            return None;
+        }
         let mapped = file.table(len);
         mapped
             .map_err(|error| _ = file.error.get_or_insert(error))
@@ -215,6 +226,8 @@ mod tests {
         scratch.file.lock().end = i64::MAX as u64 - 4096;
         assert_eq!(scratch.words(8).len(), 8);
         assert!(scratch.check().is_err());
-        assert!(scratch.check().is_ok());
+        scratch.file.lock().end = 0;
+        assert!(matches!(scratch.bytes(8).0, Place::Memory(_)));
+        assert!(scratch.check().is_err());
     }
 }

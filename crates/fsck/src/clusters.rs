@@ -57,6 +57,14 @@ impl ClusterSet {
         }
     }
 
+    /// Whether what the set holds can be believed: it may be in a temporary file.
+    ///
+    /// # Errors
+    /// [`Error::Spill`].
+    pub fn check(&self) -> crate::error::Result<()> {
+        self.scratch.check().map_err(crate::Error::Spill)
+    }
+
     /// The clusters that `len` blocks from `start` on touch, cut to the file system.
     pub fn of_blocks(&self, start: Pblk, len: u64) -> Range<u64> {
         let first = start.0.saturating_sub(self.first_data_block);

@@ -169,23 +169,36 @@ fn checksums(
                     ..backup.desc
                 } == now
             });
-        // Where the table was never zeroed, inodes of an older file system may lie there.
-        let per_group = volume.geometry().inodes_per_group.get();
-        let is_whole = now.flags & BG_INODE_UNINIT != 0 && now.free_inodes == per_group
-            || now.flags & BG_INODE_UNINIT == 0 && now.itable_unused <= now.free_inodes;
-        let may_be_stale = now.flags & BG_INODE_ZEROED == 0 && is_whole;
+        let is_stale = may_be_stale(volume, &now);
         volume.update_group(sum.group, cause, |desc| {
-            if as_backup {
-                // All of it can be believed.
-            } else if may_be_stale {
-                desc.flags &= !BG_BLOCK_UNINIT;
-            } else {
-                desc.flags &= !(BG_BLOCK_UNINIT | BG_INODE_UNINIT);
-                desc.itable_unused = 0;
+            // One that is as its backup can be believed in all it says.
+            if !as_backup {
+                read_all_unless(is_stale, desc);
             }
         })?;
     }
     Ok(())
+}
+
+/// Whether inodes of an older file system may lie where the table was never zeroed.
+fn may_be_stale(volume: &Volume, now: &GroupDesc) -> bool {
+    let per_group = volume.geometry().inodes_per_group.get();
+    let is_uninit = now.flags & BG_INODE_UNINIT != 0;
+    let is_whole = match is_uninit {
+        true => now.free_inodes == per_group,
+        false => now.itable_unused <= now.free_inodes,
+    };
+    now.flags & BG_INODE_ZEROED == 0 && is_whole
+}
+
+/// Has a group's table read to its end, and its bitmaps: of a table that may be stale only what
+/// was in use.
+fn read_all_unless(is_stale: bool, desc: &mut GroupDesc) {
+    desc.flags &= !BG_BLOCK_UNINIT;
+    if !is_stale {
+        desc.flags &= !BG_INODE_UNINIT;
+        desc.itable_unused = 0;
+    }
 }
 
 /// What descriptors say of things that were never initialised.

@@ -37,7 +37,7 @@ use crate::error::{Error, Result};
 use crate::finding::{Finding, Place};
 use crate::fixed_places::for_each_metadata;
 use crate::options::Options;
-use crate::problem::JournalProblem;
+use crate::problem::{JournalProblem, SuperblockProblem};
 use crate::report::{Cause, Findings};
 use crate::strict_map::Map;
 use crate::volume::Volume;
@@ -94,7 +94,9 @@ pub fn replay(
     let superblock = volume.superblock();
     let features = superblock.features();
     let needs_recovery = features.incompat.contains(Incompat::RECOVER);
-    if !features.compat.contains(Compat::HAS_JOURNAL) {
+    let has_journal = features.compat.contains(Compat::HAS_JOURNAL);
+    // A log that must be replayed is not thrown away for a feature that was lost.
+    if !has_journal && !needs_recovery {
         return Ok(None);
     }
     if is_external(&superblock) {
@@ -121,6 +123,15 @@ pub fn replay(
         return Err(Error::Refused {
             what: "the journal must be replayed first, and that was not allowed".into(),
         });
+    }
+    if !has_journal {
+        let place = Place::whole().name(b"has_journal");
+        let cause = findings.report(Finding::new(SuperblockProblem::LostFeature, place));
+        volume.update_superblock(cause, |superblock| {
+            let mut features = superblock.features();
+            features.compat.insert(Compat::HAS_JOURNAL);
+            superblock.set_features(features);
+        })?;
     }
     let fast_commits = fast_commits::read(volume, found.ino, &recovery, findings)?;
     if !needs_recovery {

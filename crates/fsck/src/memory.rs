@@ -24,7 +24,7 @@ const IN_USE: u64 = 2;
 /// Bytes for each directory: what is known of it, its blocks, and where it hangs.
 const DIRECTORY: u64 = 80;
 /// Most bytes that a thread reads at a time, in one pass after the other: tables, names, bitmaps.
-pub const READ_MAX: usize = 1 << 18;
+pub const READ_MAX: usize = 1 << 16;
 
 /// Bytes that are needed at least.
 fn needed(geometry: &Geometry) -> u64 {

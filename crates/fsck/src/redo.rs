@@ -56,7 +56,7 @@ impl Writes {
     /// next run would read if this one is cut off before the log is whole: the log takes others.
     ///
     /// # Errors
-    /// Of the device and of the overlay.
+    /// Of the device, of the overlay and of the set.
     pub fn new(plan: &Overlay, used: &ClusterSet) -> Result<Self> {
         let block_size = plan.block_size();
         let mut numbers = Vec::new();
@@ -80,6 +80,7 @@ impl Writes {
                 true => find_room(used, &wanted),
                 false => None,
             };
+            used.check()?;
         }
         Ok(Self {
             block_size,

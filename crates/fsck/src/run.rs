@@ -132,10 +132,14 @@ fn rounds(
         Some(FoundLog::Unfinished(repair)) => Ok(repair.block_size()),
         _ => superblock::block_size(device, options),
     };
+    let mut options = options.clone();
+    let may_remake = std::mem::take(&mut options.remake);
     let overlay = match block_size {
         Ok(size) => Overlay::new(Arc::clone(device), size, options.memory / 4),
-        Err(error @ Error::NotExt4 { .. }) if options.remake && options.superblock.is_none() => {
-            let made = superblock::remake(device, options, observer, &findings)?;
+        Err(error @ Error::NotExt4 { .. }) if may_remake && options.superblock.is_none() => {
+            // From here on it says that it was.
+            options.remake = true;
+            let made = superblock::remake(device, &options, observer, &findings)?;
             made.ok_or(error)?
         }
         Err(error) => return Err(error),
@@ -144,7 +148,7 @@ fn rounds(
     if let Some(log) = log {
         settle(log, &overlay, &findings)?;
     }
-    let first = round(overlay, options, &findings);
+    let first = round(overlay, &options, &findings);
     // What was found before an error is shown too.
     findings.finish_pass();
     let (summary, mut overlay, mut used) = first?;

@@ -97,7 +97,7 @@ pub fn open(overlay: Overlay, options: &Options, findings: &Findings<'_>) -> Res
         journal::restore(&volume, findings)?;
     }
     descriptors::run(&volume, findings)?;
-    if lost::run(&volume, findings)? {
+    if lost::run(&volume, options, findings)? {
         let superblock = volume.superblock();
         let geometry = shape_of(&superblock)?;
         volume = self::volume(volume.into_overlay(), geometry, superblock, options)?;

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use uext4_ondisk::group_desc::{BG_BLOCK_UNINIT, BG_INODE_UNINIT, GroupDesc, desc_checksum};
+use uext4_ondisk::group_desc::{GroupDesc, desc_checksum};
 use uext4_ondisk::num::index;
 use uext4_ondisk::{Geometry, GroupNr, Pblk};
 
 use super::tables::{SEARCHED_MAX, is_table_of, looks_like_table, search};
-use super::{BadSum, can_be};
+use super::{BadSum, can_be, may_be_stale, read_all_unless};
 use crate::error::{Error, Result};
 use crate::finding::{Finding, Place};
 use crate::fixed_places::{MetadataOwner, for_each_metadata};
@@ -247,6 +247,7 @@ fn from_backup(
     let Some((places, block, mut backup)) = found else {
         return Ok(false);
     };
+    let is_stale = may_be_stale(volume, &volume.group(group));
     let finding = Finding::new(GroupProblem::DescriptorBackup, Place::group(group));
     let cause = findings.report(finding.found(block.0));
     volume.update_group(group, cause, |desc| {
@@ -260,8 +261,7 @@ fn from_backup(
             desc.free_inodes = backup.free_inodes;
             desc.used_dirs = backup.used_dirs;
         }
-        desc.flags &= !(BG_BLOCK_UNINIT | BG_INODE_UNINIT);
-        desc.itable_unused = 0;
+        read_all_unless(is_stale, desc);
     })?;
     for (start, len) in places {
         taken.add(start, len);
@@ -307,12 +307,12 @@ fn relocate(
         move_table(volume, group, Pblk(found), at, cause)?;
     }
     taken.add(at.0, len);
+    let is_stale = may_be_stale(volume, &volume.group(group));
     volume.update_group(group, cause, |desc| {
         if let Some(place) = place_of(desc, owner) {
             *place = at;
         }
-        desc.flags &= !(BG_BLOCK_UNINIT | BG_INODE_UNINIT);
-        desc.itable_unused = 0;
+        read_all_unless(is_stale, desc);
     })?;
     if owner == MetadataOwner::BlockBitmap(group) && marks_metadata(volume, group)? {
         // It was there before: what it says of other blocks is worth something.

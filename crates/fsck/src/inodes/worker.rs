@@ -102,6 +102,8 @@ impl<'w, 's> Worker<'w, 's> {
         let total = u64::from(self.state.geometry().groups_count.get());
         let done = self.common.counters.groups.fetch_add(1, Ordering::Relaxed) + 1;
         if done.is_multiple_of(total.div_ceil(SHOWN)) {
+            // Tables that find no room in the temporary file take memory that was not allowed.
+            self.state.used.check()?;
             self.state.findings.progress(Progress {
                 pass: Pass::Inodes,
                 done,

@@ -236,7 +236,11 @@ fn version_one(volume: &Volume, found: &Found, findings: &Findings<'_>) -> Resul
     if log.s_header.h_magic.get() != JBD2_MAGIC {
         return Ok(());
     }
-    let from = if log.has_features() {
+    // The kernel sets features of the journal for these, or does not mount.
+    let features = volume.superblock().features();
+    let needs_two = features.incompat.contains(Incompat::BIT64) || features.metadata_csum();
+    let is_two = log.has_features();
+    let from = if is_two {
         // Its checksum, if it has one, says that it was always of the second version.
         let plain = log.incompat().is_empty() && log.compat().is_empty();
         match plain && index(log.s_nr_users.get()) > log.s_users.len() {
@@ -246,17 +250,15 @@ fn version_one(volume: &Volume, found: &Found, findings: &Findings<'_>) -> Resul
     } else {
         VERSION_ONE_LEN
     };
-    if log.as_bytes()[from..].iter().all(|&byte| byte == 0) {
-        return Ok(());
-    }
-    let finding = Finding::new(JournalProblem::VersionOneFields, Place::inode(found.ino));
-    let cause = findings.report(finding);
-    let is_wide = volume.superblock().features().incompat;
-    let is_wide = is_wide.contains(Incompat::BIT64);
+    let problem = match log.as_bytes()[from..].iter().all(|&byte| byte == 0) {
+        false => JournalProblem::VersionOneFields,
+        true if !is_two && needs_two => JournalProblem::VersionOne,
+        true => return Ok(()),
+    };
+    let cause = findings.report(Finding::new(problem, Place::inode(found.ino)));
     volume.overlay().update(first, cause, |bytes| {
         bytes[from..JOURNAL_SUPERBLOCK_LEN].fill(0);
-        // The kernel sets a feature of the journal where blocks have 64 bits, or does not mount.
-        if is_wide && let Ok((log, _)) = JournalSuperblock::mut_from_prefix(bytes) {
+        if needs_two && let Ok((log, _)) = JournalSuperblock::mut_from_prefix(bytes) {
             log.s_header.h_blocktype = BlockType::SuperblockV2.code().into();
         }
     })

@@ -54,6 +54,9 @@ super::problems! {
     ShortLog = "journal-short-log", Damage, Nothing, [],
         "{found} blocks of the journal are for fast commits, and leave fewer than {right} for the \
          log", "clear the journal's feature fast_commit";
+    VersionOne = "journal-v1", Safe, Nothing, [],
+        "the journal is of the first version, which lacks the features that the file system needs",
+        "make it one of the second";
     VersionOneFields = "journal-v1-fields", Damage, Nothing, ["PR_0_CLEAR_V2_JOURNAL"],
         "fields of the second version are set in a journal of the first", "clear them";
     WithoutFeature = "journal-without-feature", Safe, Nothing, ["PR_0_JOURNAL_HAS_JOURNAL"],

@@ -64,7 +64,7 @@ impl<'a> Mender<'a> {
 }
 
 /// The last hash version of names: SipHash.
-const HASH_VERSION_MAX: u8 = 6;
+const HASH_VERSION_MAX: u8 = 5;
 /// The one that mke2fs writes.
 const HALF_MD4: u8 = 1;
 

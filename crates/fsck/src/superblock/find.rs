@@ -22,7 +22,7 @@ use crate::finding::{Finding, Place};
 use crate::options::Options;
 use crate::problem::{Problem, SuperblockProblem};
 
-use super::fit::{Fit, has_fewer_inodes};
+use super::fit::{Fit, has_other_inodes};
 
 /// Bytes that are read at a time in a search.
 pub const PIECE: usize = 1 << 20;
@@ -464,7 +464,7 @@ fn mend(device: &dyn BlockDevice, bytes: &[u8]) -> Option<Found> {
             return None;
         }
         let (field, value) = match field {
-            "s_inodes_count" if has_fewer_inodes(device, &superblock) => {
+            "s_inodes_count" if has_other_inodes(device, &superblock) => {
                 let inodes = superblock.s_inodes_per_group.get();
                 ("s_inodes_per_group", inodes.into())
             }

@@ -68,6 +68,11 @@ impl Fit {
         self.wrong > self.groups / 4 || !self.has_root
     }
 
+    /// Whether all descriptors can be, and lead to the root directory.
+    pub fn is_perfect(self) -> bool {
+        self.wrong == 0 && self.has_root
+    }
+
     /// Whether another shape fits better.
     pub fn is_worse_than(self, other: Self) -> bool {
         match (self.has_root, other.has_root) {
@@ -87,48 +92,6 @@ pub fn names_root(device: &dyn BlockDevice, geometry: &Geometry) -> bool {
     })
 }
 
-/// Whether the shape certainly has the right number of blocks and inodes in a group: both bitmaps
-/// of the first one have their checksums, which cover as many bits; or where there are none, they
-/// have as many zeroes as the descriptor says, the table is not followed by more inodes, and the
-/// last descriptor not by another.
-pub fn has_certain_groups(device: &dyn BlockDevice, geometry: &Geometry) -> bool {
-    is_certain(device, geometry).unwrap_or(false)
-}
-
-fn is_certain(device: &dyn BlockDevice, geometry: &Geometry) -> Option<bool> {
-    let read = |block: Pblk| read_block(device, geometry.block_size, block);
-    let size = usize::from(geometry.desc_size);
-    let descs = read(geometry.gdt_block(0))?;
-    let first = GroupDesc::parse(descs.get(..size)?);
-    let (blocks, inodes) = (read(first.block_bitmap)?, read(first.inode_bitmap)?);
-    let blocks = blocks.get(..index(geometry.clusters_per_group.get() / 8))?;
-    let inodes = inodes.get(..index(geometry.inodes_per_group.get() / 8))?;
-    let free = |bits: &[u8]| bits.iter().map(|byte| byte.count_zeros()).sum::<u32>();
-    let is_counted = free(blocks) == first.free_clusters && free(inodes) == first.free_inodes;
-    if let Some(seed) = geometry.csum_seed {
-        let is_right = bitmap_checksum(seed, blocks, size) == first.block_bitmap_csum
-            && bitmap_checksum(seed, inodes, size) == first.inode_bitmap_csum;
-        return Some(is_right && is_counted);
-    }
-    let end = first
-        .inode_table
-        .0
-        .checked_add(geometry.itable_blocks().into())?;
-    let behind = read(Pblk(end)).unwrap_or_default();
-    let mut slots = behind.chunks_exact(geometry.inode_size.into());
-    let is_used = |inode: RawInode| {
-        FileType::from_mode(inode.i_mode.get()).is_some()
-            && inode.i_links_count.get() != 0
-            && inode.i_dtime.get() == 0
-    };
-    let is_table = slots.any(|slot| RawInode::parse(slot, Ino::ROOT).is_ok_and(is_used));
-    // A larger number of groups than a block describes is not looked at.
-    let next = index(geometry.groups_count.get()).saturating_mul(size);
-    let next = descs.get(next..).and_then(|bytes| bytes.get(..size));
-    let is_last = next.is_none_or(|bytes| GroupDesc::parse(bytes).inode_table.0 == 0);
-    Some(is_counted && first.free_inodes != 0 && !is_table && is_last)
-}
-
 /// A block of the device; `None` if it cannot be read.
 pub fn read_block(device: &dyn BlockDevice, block_size: BlockSize, block: Pblk) -> Option<Vec<u8>> {
     let offset = block_size.byte_offset(block)?;
@@ -141,32 +104,34 @@ pub fn read_block(device: &dyn BlockDevice, block_size: BlockSize, block: Pblk) 
     read.is_ok().then_some(bytes)
 }
 
-/// Whether the inode bitmap of the first group ends where the number of all inodes says it, before
-/// `s_inodes_per_group` does: the number of a group's inodes is wrong then.
-pub fn has_fewer_inodes(device: &dyn BlockDevice, superblock: &SuperBlock) -> bool {
-    ends_early(device, superblock).unwrap_or(false)
+/// Whether the inode bitmap of the first group ends where the number of all inodes says it, and not
+/// where `s_inodes_per_group` does: the number of a group's inodes is wrong then.
+pub fn has_other_inodes(device: &dyn BlockDevice, superblock: &SuperBlock) -> bool {
+    ends_elsewhere(device, superblock).unwrap_or(false)
 }
 
-fn ends_early(device: &dyn BlockDevice, superblock: &SuperBlock) -> Option<bool> {
+fn ends_elsewhere(device: &dyn BlockDevice, superblock: &SuperBlock) -> Option<bool> {
     let said = superblock.s_inodes_per_group.get();
-    let mut fewer = *superblock;
-    let inodes = inodes_by_count(superblock).filter(|&inodes| inodes < said)?;
-    fewer.s_inodes_per_group = inodes.into();
-    let geometry = Geometry::new(&fewer).ok()?;
+    let mut other = *superblock;
+    let inodes = inodes_by_count(superblock).filter(|&inodes| inodes != said)?;
+    other.s_inodes_per_group = inodes.into();
+    let geometry = Geometry::new(&other).ok()?;
     let block = read_block(device, geometry.block_size, geometry.gdt_block(0))?;
     let desc = GroupDesc::parse(&block[..usize::from(geometry.desc_size)]);
     let bits = read_block(device, geometry.block_size, desc.inode_bitmap)?;
-    let padding = bits.get(index(inodes / 8)..index(said / 8))?;
-    let is_padded = padding.iter().all(|&byte| byte == 0xFF);
-    let summed = &bits[..index(inodes / 8)];
-    // Without a checksum a bitmap that is full may as well go on.
-    let is_right = match geometry.csum_seed {
-        Some(seed) => {
-            bitmap_checksum(seed, summed, geometry.desc_size.into()) == desc.inode_bitmap_csum
-        }
-        None => summed.iter().any(|&byte| byte != 0xFF),
-    };
-    Some(is_padded && is_right)
+    let is_full = |bits: &[u8]| bits.iter().all(|&byte| byte == 0xFF);
+    let summed = bits.get(..index(inodes / 8))?;
+    if let Some(seed) = geometry.csum_seed {
+        let checksum = bitmap_checksum(seed, summed, geometry.desc_size.into());
+        return Some(is_full(&bits[summed.len()..]) && checksum == desc.inode_bitmap_csum);
+    }
+    // A bitmap that is full may as well go on.
+    let (less, more) = (inodes.min(said), inodes.max(said));
+    let between = bits.get(index(less / 8)..index(more / 8))?;
+    Some(match inodes < said {
+        true => is_full(between) && !is_full(summed),
+        false => is_full(&bits[summed.len()..]) && !is_full(between),
+    })
 }
 
 /// How many copies of descriptors are not where a shape has them, of the first ones.

@@ -35,8 +35,7 @@
 //! # Where it is used
 //!
 //! To read what is left (`uext4 salvage`) any guess will do. A repair writes, and a device that now
-//! holds something else may still hold an old root directory; so it asks for more: the descriptors
-//! must be where the shape has them, and lead to the root directory.
+//! holds something else may still hold an old root directory; so it asks for more (`proof`).
 //!
 //! # Limits
 //!
@@ -45,6 +44,7 @@
 //! of the pass have bounds that do not depend on the image.
 
 mod groups;
+mod proof;
 mod remains;
 mod root;
 mod seed;
@@ -60,7 +60,7 @@ use uext4_ondisk::superblock::{EXT4_SUPER_MAGIC, SUPERBLOCK_OFFSET, SuperBlock};
 use uext4_ondisk::{Geometry, GroupNr};
 
 use super::find::{Backup, PIECE, UNIT, backup_in, best, pieces, usable};
-use super::fit::{has_certain_groups, names_root};
+use super::fit::names_root;
 use super::put;
 use crate::error::{Error, Result};
 use crate::finding::{Finding, Place};
@@ -98,7 +98,8 @@ pub fn guess(
     options: &Options,
     observer: &dyn Observer,
 ) -> Result<Option<Guess>> {
-    let Some(shape) = shape(&**device, observer)? else {
+    let shapes = Shapes::find(&**device, observer)?;
+    let Some(shape) = shapes.found.into_iter().next() else {
         return Ok(None);
     };
     Ok(Some(Guess {
@@ -107,8 +108,7 @@ pub fn guess(
     }))
 }
 
-/// The same for a repair: only what is proved by descriptors in their place, which lead to the root
-/// directory. Reports what is made.
+/// The same for a repair: the first shape that is certain (`proof`). Reports what is made.
 ///
 /// # Errors
 /// As [`guess`].
@@ -118,8 +118,23 @@ pub fn remake(
     observer: &dyn Observer,
     findings: &Findings<'_>,
 ) -> Result<Option<Overlay>> {
-    let shape = shape(&**device, observer)?.filter(|shape| shape.is_proved(&**device));
-    let Some(shape) = shape else {
+    let Shapes {
+        found,
+        root,
+        seed,
+        blocks,
+        is_cut,
+    } = Shapes::find(&**device, observer)?;
+    let Some(root) = root.filter(|_| !is_cut) else {
+        return Ok(None);
+    };
+    let certain = found.into_iter().find(|shape| {
+        !matches!(shape.source, Source::Root(Groups::Made(_)))
+            && shape.geometry.len_bytes() <= device.len()
+            && agree(&root, seed, &shape.geometry)
+            && proof::is_certain(&**device, &shape.geometry, blocks)
+    });
+    let Some(shape) = certain else {
         return Ok(None);
     };
     let problem = match shape.source {
@@ -159,20 +174,6 @@ impl Shape {
         })
     }
 
-    /// Whether the descriptors are in their place and lead to the root directory, and the number of
-    /// a group's blocks and inodes is certain: a longer table would lie across the contents of
-    /// files.
-    fn is_proved(&self, device: &dyn BlockDevice) -> bool {
-        let is_counted = match self.source {
-            Source::Root(Groups::Made(_)) => false,
-            Source::Copy => true,
-            _ => has_certain_groups(device, &self.geometry),
-        };
-        is_counted
-            && self.geometry.len_bytes() <= device.len()
-            && names_root(device, &self.geometry)
-    }
-
     fn what(&self) -> String {
         let Self { geometry, .. } = self;
         format!(
@@ -208,52 +209,84 @@ impl Shape {
     }
 }
 
-/// Looks through the device. `None` if there is too little left.
-fn shape(device: &dyn BlockDevice, observer: &dyn Observer) -> Result<Option<Shape>> {
-    let Seen {
-        backups,
-        copies,
-        root,
-    } = pass(device, observer)?;
-    let seed = root.as_ref().and_then(|root| seed::of(device, root));
-    let agrees = |geometry: &Geometry| {
-        let root = root.as_ref();
-        root.is_some_and(|root| agree(root, seed, geometry))
-    };
-    // A superblock may belong to an image in a file: the one counts that the descriptors fit.
-    let fits = |geometry: &Geometry| names_root(device, geometry);
-    let (right, others): (Vec<_>, Vec<_>) = backups
-        .into_iter()
-        .partition(|backup| agrees(&backup.geometry));
-    let (fitting, right): (Vec<_>, Vec<_>) =
-        right.into_iter().partition(|backup| fits(&backup.geometry));
-    let (likely, others): (Vec<_>, Vec<_>) = others
-        .into_iter()
-        .partition(|backup| fits(&backup.geometry));
-    let ranked = [fitting, right, likely, others];
-    let mut primary = [0; 1024];
-    // One that cannot be read has nothing left.
-    _ = device.read_at(SUPERBLOCK_OFFSET, &mut primary);
-    if let Some(backup) = ranked.into_iter().find_map(|kind| best(kind, &primary)) {
-        let superblock = super::shape::restored(&backup.superblock, &primary);
-        return Ok(Shape::new(superblock, Source::Copy));
+/// What the device shows.
+struct Shapes {
+    /// Superblocks for it, the most likely first.
+    found: Vec<Shape>,
+    root: Option<Root>,
+    /// The seed of its checksums.
+    seed: Option<CsumSeed>,
+    /// The number of blocks that the primary superblock says, damaged as it is.
+    blocks: u64,
+    /// Whether there is a superblock of a longer device: the end is cut off.
+    is_cut: bool,
+}
+
+impl Shapes {
+    /// Looks through the device.
+    fn find(device: &dyn BlockDevice, observer: &dyn Observer) -> Result<Self> {
+        let Seen {
+            backups,
+            copies,
+            longer,
+            root,
+        } = pass(device, observer)?;
+        let seed = root.as_ref().and_then(|root| seed::of(device, root));
+        let agrees = |geometry: &Geometry| {
+            let root = root.as_ref();
+            root.is_some_and(|root| agree(root, seed, geometry))
+        };
+        // A superblock may belong to an image in a file: the one counts that the descriptors fit.
+        let fits = |geometry: &Geometry| names_root(device, geometry);
+        let (right, others): (Vec<_>, Vec<_>) = backups
+            .into_iter()
+            .partition(|backup| agrees(&backup.geometry));
+        let (fitting, right): (Vec<_>, Vec<_>) =
+            right.into_iter().partition(|backup| fits(&backup.geometry));
+        let (likely, others): (Vec<_>, Vec<_>) = others
+            .into_iter()
+            .partition(|backup| fits(&backup.geometry));
+        let ranked = [fitting, right, likely, others];
+        let mut primary = [0; 1024];
+        // One that cannot be read has nothing left.
+        _ = device.read_at(SUPERBLOCK_OFFSET, &mut primary);
+        let backup = ranked.into_iter().find_map(|kind| best(kind, &primary));
+        let backup = backup.map(|backup| super::shape::restored(&backup.superblock, &primary));
+        let unnamed = remains::unnamed(device, &primary).filter(|(_, shape)| agrees(shape));
+        let (mut copies, others): (Vec<_>, Vec<_>) = copies
+            .into_iter()
+            .filter(|(_, geometry)| agrees(geometry))
+            .partition(|(_, geometry)| fits(geometry));
+        copies.extend(others);
+        let made = root
+            .as_ref()
+            .and_then(|root| groups::of(device, root, seed));
+        let completed = made.as_ref().and_then(|(superblock, groups)| match groups {
+            Groups::Described => remains::completed(device, &primary, superblock, seed),
+            Groups::Made(_) => None,
+        });
+        let found = backup
+            .map(|superblock| (superblock, Source::Copy))
+            .into_iter();
+        let found = found
+            .chain(unnamed.map(|(superblock, _)| (superblock, Source::Remains)))
+            .chain(
+                copies
+                    .iter()
+                    .map(|(superblock, _)| (*superblock, Source::Copy)),
+            )
+            .chain(completed.map(|superblock| (superblock, Source::Remains)))
+            .chain(made.map(|(superblock, groups)| (superblock, Source::Root(groups))));
+        Ok(Self {
+            found: found
+                .filter_map(|(superblock, source)| Shape::new(superblock, source))
+                .collect(),
+            is_cut: longer.iter().any(agrees),
+            blocks: remains::blocks(&primary),
+            root,
+            seed,
+        })
     }
-    if let Some(superblock) = remains::unnamed(device, &primary).filter(|(_, g)| agrees(g)) {
-        return Ok(Shape::new(superblock.0, Source::Remains));
-    }
-    let copies = copies.iter().filter(|(_, geometry)| agrees(geometry));
-    let fitting = copies.clone().find(|(_, geometry)| fits(geometry));
-    if let Some((copy, _)) = fitting.or(copies.clone().next()) {
-        return Ok(Shape::new(*copy, Source::Copy));
-    }
-    let made = root.and_then(|root| groups::of(device, &root, seed));
-    Ok(made.and_then(|(superblock, groups)| {
-        let kept = remains::completed(&primary, &superblock, seed);
-        match (kept, groups) {
-            (Some(kept), Groups::Described) => Shape::new(kept, Source::Remains),
-            (_, groups) => Shape::new(superblock, Source::Root(groups)),
-        }
-    }))
 }
 
 /// Whether a superblock of this shape can be the one of a root directory, whose checksums have this
@@ -291,6 +324,8 @@ struct Seen {
     backups: Vec<Backup>,
     /// Superblocks elsewhere.
     copies: Vec<(SuperBlock, Geometry)>,
+    /// Shapes of those of longer devices.
+    longer: Vec<Geometry>,
     root: Option<Root>,
 }
 
@@ -343,11 +378,13 @@ fn superblock(device: &dyn BlockDevice, unit: &[u8], offset: u64, seen: &mut See
         if seen.backups.len() < SUPERBLOCKS_MAX {
             seen.backups.push(backup);
         }
-    } else if let Ok((superblock, geometry)) = usable(unit)
-        && geometry.len_bytes() <= device.len()
-        && seen.copies.len() < SUPERBLOCKS_MAX
-    {
-        seen.copies.push((superblock, geometry));
+    } else if let Ok((superblock, geometry)) = usable(unit) {
+        if geometry.len_bytes() > device.len() {
+            seen.longer.truncate(SUPERBLOCKS_MAX);
+            seen.longer.push(geometry);
+        } else if seen.copies.len() < SUPERBLOCKS_MAX {
+            seen.copies.push((superblock, geometry));
+        }
     }
 }
 

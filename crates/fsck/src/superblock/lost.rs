@@ -7,6 +7,8 @@
 //! alone prove nothing: tools that clear a feature may leave them as they are. Small file systems
 //! have no backup; there the inode must prove it.
 //!
+//! Of a superblock that was made anew nothing is known of features: each inode proves its own.
+//!
 //! The tables are read only if there may be such a feature, and only up to the first inode that
 //! uses it.
 
@@ -18,9 +20,11 @@ use uext4_ondisk::xattr::EXT4_XATTR_MAGIC;
 use uext4_ondisk::{GroupNr, Ino, Pblk};
 
 use super::quota_files::begins_with_magic;
+use super::shape::ENCODING_UTF8;
 use crate::error::Result;
 use crate::finding::{Finding, Place};
 use crate::inodes::inline_value;
+use crate::options::Options;
 use crate::problem::SuperblockProblem;
 use crate::report::Findings;
 use crate::used_inodes::{Used, for_each_inode};
@@ -89,19 +93,20 @@ const SHOWN: [Shown; 7] = [
     }),
 ];
 
-/// Sets the features again that are lost. Returns whether there was one: what was read before must
+/// Sets the features again that are lost. In `options`, `remake` says whether the superblock was
+/// made anew. Returns whether there was one: what was read before must
 /// be read again.
 ///
 /// # Errors
 /// Of the device and of the overlay.
-pub fn run(volume: &Volume, findings: &Findings<'_>) -> Result<bool> {
+pub fn run(volume: &Volume, options: &Options, findings: &Findings<'_>) -> Result<bool> {
     let primary = volume.superblock();
     let backup = backup(volume, &primary)?;
     let set = primary.features();
     let is_lost = |shown: &&Shown| {
         let is_known = match &backup {
             Some(backup) => shown.bit.is_in(backup.features()),
-            None => shown.is_proof,
+            None => shown.is_proof || options.remake,
         };
         is_known && !shown.bit.is_in(set)
     };
@@ -112,8 +117,8 @@ pub fn run(volume: &Volume, findings: &Findings<'_>) -> Result<bool> {
     let mut is_any_set = false;
     let groups = volume.geometry().groups_count.get();
     let groups = match backup {
-        Some(_) => groups,
-        None => groups.min(GROUPS_MAX),
+        None if !options.remake => groups.min(GROUPS_MAX),
+        _ => groups,
     };
     for group in (0..groups).map(GroupNr) {
         if lost.is_empty() {
@@ -171,6 +176,9 @@ fn set_again(
         let mut features = superblock.features();
         bit.insert_into(&mut features);
         superblock.set_features(features);
+        if bit == FeatureBit::Incompat(Incompat::CASEFOLD) && superblock.s_encoding.get() == 0 {
+            superblock.s_encoding = ENCODING_UTF8.into();
+        }
         if let Some(backup) = backup
             && bit == FeatureBit::Incompat(Incompat::CASEFOLD)
         {

@@ -14,7 +14,7 @@ use crate::problem::SuperblockProblem;
 const REVISION_MAX: u32 = 1;
 
 /// `s_encoding` of Unicode 12.1 in UTF-8, the only encoding there is.
-const ENCODING_UTF8: u16 = 1;
+pub const ENCODING_UTF8: u16 = 1;
 
 /// A field that `Geometry` does not look at, and that cannot be as it is.
 pub fn wrong_field(superblock: &SuperBlock) -> Option<Damage> {

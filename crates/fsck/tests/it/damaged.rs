@@ -41,6 +41,7 @@ const DIFFERENCES: &[(&str, &str, &str)] = &[
     ("journal-error-number", "super2", WRITES),
     ("journal-inode-links", "ext3", JOURNAL),
     ("journal-inode-encrypted", "ext3", JOURNAL),
+    ("journal-version-1", "", JOURNAL),
     ("journal-length-zero", "", JOURNAL),
     ("journal-first-block", "", JOURNAL),
     ("journal-first-block-zero", "", JOURNAL),

@@ -32,6 +32,14 @@ pub(super) const KINDS: &[Kind] = &[
     Kind::new("journal-block-type-1", "has_journal", |t| {
         head(t, |j| j.s_header.h_blocktype = 3.into())
     }),
+    Kind::new("journal-version-1", "has_journal,64bit", |t| {
+        let place = t.clean.known(Ino::JOURNAL)?.blocks.first()?.pblk;
+        let block = t.block(place);
+        put32(block, 4, 3_u32.to_be());
+        block[0x24..1024].fill(0);
+        Some(())
+    })
+    .unseen("e2fsck minds the version only where there are fields of another"),
     Kind::new("journal-superblock-zeroed", "has_journal", |t| {
         let place = t.clean.known(Ino::JOURNAL)?.blocks.first()?.pblk;
         t.block(place).fill(0);

@@ -376,7 +376,7 @@ fn judge(device: &dyn BlockDevice, root: &Root, bitmap: Pblk, flex_bits: u8) -> 
 
 /// How many inodes a group has by its inode bitmap, a multiple of `unit`: all bits behind them are
 /// set. `None` if it cannot be the bitmap of group 0, or is full.
-fn inodes_in(bits: &[u8], unit: u32) -> Option<u32> {
+pub fn inodes_in(bits: &[u8], unit: u32) -> Option<u32> {
     if !(0..Ino::GOOD_OLD_FIRST.0 - 1).all(|bit| is_set(bits, bit)) {
         return None;
     }

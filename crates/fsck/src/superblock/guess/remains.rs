@@ -5,14 +5,15 @@
 //! directory, and what names the file system and how it is used is kept.
 
 use uext4_blockdev::BlockDevice;
-use uext4_ondisk::Geometry;
 use uext4_ondisk::checksum::CsumSeed;
 use uext4_ondisk::features::{Compat, Features, Incompat, RoCompat};
-use uext4_ondisk::superblock::{CHECKSUM_TYPE_CRC32C, EXT4_SUPER_MAGIC, SuperBlock};
+use uext4_ondisk::mmp::EXT4_MMP_MAGIC;
+use uext4_ondisk::superblock::{EXT4_SUPER_MAGIC, SuperBlock};
+use uext4_ondisk::{Geometry, Pblk};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::superblock::find::usable;
-use crate::superblock::fit::Fit;
+use crate::superblock::fit::{Fit, read_block};
 use crate::superblock::shape::unknown_features;
 
 /// Features that say nothing of where structures are. The passes judge them by the inodes.
@@ -30,14 +31,11 @@ const RO_COMPAT: RoCompat = RoCompat::QUOTA
     .union(RoCompat::VERITY)
     .union(RoCompat::ORPHAN_PRESENT);
 
-/// The superblock with the right magic number and checksum, if the descriptors fit its shape.
+/// The superblock with the right magic number, if the descriptors fit its shape.
 pub fn unnamed(device: &dyn BlockDevice, bytes: &[u8]) -> Option<(SuperBlock, Geometry)> {
     let (mut superblock, _) = SuperBlock::read_from_prefix(bytes).ok()?;
     superblock.s_magic = EXT4_SUPER_MAGIC.into();
-    if superblock.features().metadata_csum() {
-        superblock.s_checksum_type = CHECKSUM_TYPE_CRC32C;
-    }
-    superblock.update_checksum();
+    // With a checksum it must be right: nothing else is wrong then.
     let (superblock, geometry) = usable(superblock.as_bytes()).ok()?;
     let is_known = unknown_features(superblock.features()).is_empty();
     let fits = geometry.len_bytes() <= device.len() && !Fit::of(device, &geometry).is_doubtful();
@@ -46,7 +44,12 @@ pub fn unnamed(device: &dyn BlockDevice, bytes: &[u8]) -> Option<(SuperBlock, Ge
 
 /// The superblock that was `made`, with what is left of the primary one. `None` if nothing shows
 /// that it was one: neither its magic number nor a UUID from which the checksums begin.
-pub fn completed(bytes: &[u8], made: &SuperBlock, seed: Option<CsumSeed>) -> Option<SuperBlock> {
+pub fn completed(
+    device: &dyn BlockDevice,
+    bytes: &[u8],
+    made: &SuperBlock,
+    seed: Option<CsumSeed>,
+) -> Option<SuperBlock> {
     let (old, _) = SuperBlock::read_from_prefix(bytes).ok()?;
     let is_uuid_right = seed.is_some_and(|seed| CsumSeed::from_uuid(&old.s_uuid) == seed);
     if !is_uuid_right && old.s_magic.get() != EXT4_SUPER_MAGIC {
@@ -72,11 +75,30 @@ pub fn completed(bytes: &[u8], made: &SuperBlock, seed: Option<CsumSeed>) -> Opt
     new.s_encoding_flags = old.s_encoding_flags;
     new.s_encrypt_algos = old.s_encrypt_algos;
     new.s_encrypt_pw_salt = old.s_encrypt_pw_salt;
-    let features = with_features(made.features(), old.features(), is_uuid_right);
+    let mut features = with_features(made.features(), old.features(), is_uuid_right);
+    if old.features().incompat.contains(Incompat::MMP) && has_mmp(device, &old, made) {
+        new.s_mmp_block = old.s_mmp_block;
+        new.s_mmp_interval = old.s_mmp_interval;
+        features.incompat.insert(Incompat::MMP);
+    }
     new.set_features(features);
     new.update_checksum();
     // A number or a feature that cannot be.
     usable(new.as_bytes()).is_ok().then_some(new)
+}
+
+/// The number of blocks that a superblock says, whatever else is wrong in it.
+pub fn blocks(bytes: &[u8]) -> u64 {
+    let superblock = SuperBlock::read_from_prefix(bytes);
+    superblock.map_or(0, |(superblock, _)| superblock.blocks_count())
+}
+
+/// Whether the block for multiple mount protection is where the old superblock says it.
+fn has_mmp(device: &dyn BlockDevice, old: &SuperBlock, made: &SuperBlock) -> bool {
+    let block = Geometry::new(made)
+        .ok()
+        .and_then(|geometry| read_block(device, geometry.block_size, Pblk(old.s_mmp_block.get())));
+    block.is_some_and(|block| block.starts_with(&EXT4_MMP_MAGIC.to_le_bytes()))
 }
 
 fn with_features(mut new: Features, old: Features, is_uuid_right: bool) -> Features {
@@ -88,6 +110,10 @@ fn with_features(mut new: Features, old: Features, is_uuid_right: bool) -> Featu
         new.compat |= old.compat & COMPAT;
         new.incompat |= old.incompat & INCOMPAT;
         new.ro_compat |= old.ro_compat & RO_COMPAT;
+        if !new.metadata_csum() {
+            // Checksums of descriptors, which the UUID makes, are compared afterwards.
+            new.ro_compat |= old.ro_compat & RoCompat::GDT_CSUM;
+        }
     }
     new
 }

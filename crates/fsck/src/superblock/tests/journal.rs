@@ -133,6 +133,16 @@ fn a_journal_that_is_not_empty_is_replayed_without_the_flag_too() {
 }
 
 #[test]
+fn a_journal_that_must_be_replayed_is_so_without_its_feature() {
+    let (device, at) = with_transaction();
+    let lost = changed(&device, &["feature -has_journal"]);
+    let names = ["superblock-feature-lost", "journal-replay"];
+    let mended = assert_mended(&lost, &names);
+    assert_eq!(mended.to_bytes()[at..at + 1024], [b'j'; 1024]);
+    assert_eq!(complaints(stored(&mended).path()), None);
+}
+
+#[test]
 fn a_torn_transaction_is_left_out() {
     let (device, at) = with_transaction();
     let journal = journal_at(&device);
