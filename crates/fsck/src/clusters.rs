@@ -60,7 +60,7 @@ impl ClusterSet {
     /// Whether what the set holds can be believed: it may be in a temporary file.
     ///
     /// # Errors
-    /// [`Error::Spill`].
+    /// [`crate::Error::Spill`].
     pub fn check(&self) -> crate::error::Result<()> {
         self.scratch.check().map_err(crate::Error::Spill)
     }

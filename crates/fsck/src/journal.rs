@@ -24,7 +24,7 @@ mod repair;
 use std::sync::Arc;
 
 use uext4_blockdev::BlockDevice;
-use uext4_jbd2::{Recovery, recover};
+use uext4_jbd2::{Recovery, ReplayedBlock, recover};
 use uext4_ondisk::features::{Compat, Incompat};
 use uext4_ondisk::inode::{FileType, I_BLOCK_LEN, InodeFlags, RawInode};
 use uext4_ondisk::journal::{JournalHeader, JournalSuperblock, MIN_JOURNAL_BLOCKS, unescape};
@@ -125,13 +125,7 @@ pub fn replay(
         });
     }
     if !has_journal {
-        let place = Place::whole().name(b"has_journal");
-        let cause = findings.report(Finding::new(SuperblockProblem::LostFeature, place));
-        volume.update_superblock(cause, |superblock| {
-            let mut features = superblock.features();
-            features.compat.insert(Compat::HAS_JOURNAL);
-            superblock.set_features(features);
-        })?;
+        set_feature(volume, findings)?;
     }
     let fast_commits = fast_commits::read(volume, found.ino, &recovery, findings)?;
     if !needs_recovery {
@@ -151,14 +145,7 @@ pub fn replay(
         Some(torn) if blocks.is_empty() => torn,
         _ => replayed(),
     };
-    let mut content = vec![0; volume.geometry().block_size.len()];
-    for block in blocks {
-        volume.overlay().read_block(block.log, &mut content)?;
-        if block.escaped {
-            unescape(&mut content, 0);
-        }
-        volume.overlay().replace(block.home, cause, &content)?;
-    }
+    write_home(volume, blocks, cause)?;
     let mut log = *log;
     log.s_start = 0.into();
     log.s_sequence = recovery.next_sequence.wrapping_add(1).into();
@@ -168,6 +155,30 @@ pub fn replay(
 }
 
 /// In the superblock as the replay left it, not as it was read.
+/// Writes what the log holds to its places in the overlay.
+fn write_home(volume: &Volume, blocks: &[ReplayedBlock], cause: Cause) -> Result<()> {
+    let mut content = vec![0; volume.geometry().block_size.len()];
+    for block in blocks {
+        volume.overlay().read_block(block.log, &mut content)?;
+        if block.escaped {
+            unescape(&mut content, 0);
+        }
+        volume.overlay().replace(block.home, cause, &content)?;
+    }
+    Ok(())
+}
+
+/// Sets the feature has_journal again, which was lost.
+fn set_feature(volume: &Volume, findings: &Findings<'_>) -> Result<()> {
+    let place = Place::whole().name(b"has_journal");
+    let cause = findings.report(Finding::new(SuperblockProblem::LostFeature, place));
+    volume.update_superblock(cause, |superblock| {
+        let mut features = superblock.features();
+        features.compat.insert(Compat::HAS_JOURNAL);
+        superblock.set_features(features);
+    })
+}
+
 fn clear_recover(volume: &Volume, cause: Cause) -> Result<()> {
     let block = volume.geometry().superblock_block();
     let block = match volume.geometry().block_size.log2() {

@@ -249,6 +249,11 @@ impl<'a> Findings<'a> {
         Ok(())
     }
 
+    /// Who follows.
+    pub fn observer(&self) -> &dyn Observer {
+        self.observer
+    }
+
     /// Says to the observer how many bytes of memory a round will take, about.
     pub fn state_memory(&self, bytes: u64) {
         self.observer.memory(bytes);

@@ -133,17 +133,12 @@ fn rounds(
         _ => superblock::block_size(device, options),
     };
     let mut options = options.clone();
-    let may_remake = std::mem::take(&mut options.remake);
     let overlay = match block_size {
         Ok(size) => Overlay::new(Arc::clone(device), size, options.memory / 4),
-        Err(error @ Error::NotExt4 { .. }) if may_remake && options.superblock.is_none() => {
-            // From here on it says that it was.
-            options.remake = true;
-            let made = superblock::remake(device, &options, observer, &findings)?;
-            made.ok_or(error)?
-        }
-        Err(error) => return Err(error),
+        Err(error) => remade(device, &options, &findings, error)?,
     };
+    // From here on it says that a superblock was made.
+    options.remake = findings.count() > 0;
     let block_size = overlay.block_size();
     if let Some(log) = log {
         settle(log, &overlay, &findings)?;
@@ -193,6 +188,21 @@ fn rounds(
         is_clean,
         record: Record::None,
     })
+}
+
+/// The device with a superblock that was made anew, if that may and can be done; else the `error`
+/// that there is none.
+fn remade(
+    device: &Arc<dyn BlockDevice>,
+    options: &Options,
+    findings: &Findings<'_>,
+    error: Error,
+) -> Result<Overlay> {
+    let may = options.remake && options.superblock.is_none();
+    if !may || !matches!(error, Error::NotExt4 { .. }) {
+        return Err(error);
+    }
+    superblock::remake(device, options, findings)?.ok_or(error)
 }
 
 /// Reads through the log of a repair that was cut off, or drops one that cannot be used.

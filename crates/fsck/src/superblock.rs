@@ -7,8 +7,8 @@
 //! Each step may rely on those before it. The journal comes as early as it can, because what it
 //! holds is newer than everything else; its own damage is mended when descriptors are right. The
 //! backups come last, because they are copies of what the other steps make. Where an image is only
-//! read, older copies in the journal mend inodes and directories before the descriptors. Where there
-//! is nothing to find, `guess` makes a superblock.
+//! read, older copies in the journal mend inodes and directories before the descriptors. Where
+//! there is nothing to find, `guess` makes a superblock.
 //!
 //! Refused before anything is examined: features that this version does not know, a device that
 //! is too short, a file system that another host has in use, and a journal that may not or cannot

@@ -346,7 +346,7 @@ fn print(
     }
     examination::print_hidden(outcome, outcome.findings.len(), out)?;
     if args.plan {
-        let each = |line: WriteLine| print_write(out, &line).map_err(uext4_fsck::Error::Output);
+        let each = |line: WriteLine| print_write(out, &line).map_err(Error::Output);
         plan_file::for_each_write(&outcome.overlay, &outcome.findings, each).map_err(failed)?;
     }
     print_summary(outcome, writes, out)

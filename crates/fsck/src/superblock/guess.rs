@@ -40,8 +40,8 @@
 //! # Limits
 //!
 //! Not guessed: `bigalloc`, `meta_bg`, inodes of 1024 bytes and more, a root directory that lies in
-//! its inode, and without checksums groups that are not as large as a bitmap allows. Memory and the number of reads out
-//! of the pass have bounds that do not depend on the image.
+//! its inode, and without checksums groups that are not as large as a bitmap allows. Memory and the
+//! number of reads out of the pass have bounds that do not depend on the image.
 
 mod groups;
 mod proof;
@@ -115,7 +115,6 @@ pub fn guess(
 pub fn remake(
     device: &Arc<dyn BlockDevice>,
     options: &Options,
-    observer: &dyn Observer,
     findings: &Findings<'_>,
 ) -> Result<Option<Overlay>> {
     let Shapes {
@@ -124,7 +123,7 @@ pub fn remake(
         seed,
         blocks,
         is_cut,
-    } = Shapes::find(&**device, observer)?;
+    } = Shapes::find(&**device, findings.observer())?;
     let Some(root) = root.filter(|_| !is_cut) else {
         return Ok(None);
     };

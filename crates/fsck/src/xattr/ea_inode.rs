@@ -47,7 +47,7 @@ pub fn reference(
     if !geometry.features.incompat.contains(Incompat::EA_INODE) {
         return Ok(Err(Wrong::new(XattrProblem::ValueFeature, ino.0)));
     }
-    // e2fsck does not follow such attributes, and takes the value for one of nobody.
+    // e2fsck does not follow such attributes, and takes the value for one without owner.
     if owner.ino.0 < geometry.first_ino && owner.ino != Ino::ROOT {
         return Ok(Err(Wrong::new(XattrProblem::ValueOfReserved, ino.0)));
     }

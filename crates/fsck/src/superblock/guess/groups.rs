@@ -82,10 +82,8 @@ pub fn of(
     let first = u32::from(size == BlockSize::MIN);
     let blocks = device.len() >> size.log2();
     let described = described(device, root, first, seed);
-    let per_group = (size.bytes() * 8).min(BLOCKS_PER_GROUP_MAX);
-    let per_group = described
-        .and_then(|described| summed_blocks(device, root, described, seed?))
-        .map_or(per_group, |blocks| blocks.min(BLOCKS_PER_GROUP_MAX));
+    let summed = described.and_then(|described| summed_blocks(device, root, described, seed?));
+    let per_group = summed.unwrap_or(size.bytes() * 8).min(BLOCKS_PER_GROUP_MAX);
     let in_groups = blocks.checked_sub(first.into())?;
     let mut groups = in_groups.div_ceil(per_group.into()).clamp(1, GROUPS_MAX);
     if let Some(described) = described {

@@ -87,7 +87,7 @@ fn the_shape_is_the_one_of_the_superblock_that_is_lost() {
 fn remade(device: &Arc<MemoryDevice>) -> Option<Overlay> {
     let device: Arc<dyn BlockDevice> = device.clone();
     let findings = Findings::new(&(), 10);
-    remake(&device, &Options::default(), &(), &findings).unwrap()
+    remake(&device, &Options::default(), &findings).unwrap()
 }
 
 #[test]
