@@ -103,7 +103,9 @@ impl Worker<'_, '_> {
         let holds_numbers = raw.i_block.iter().any(|&byte| byte != 0);
         let holds_data = links != 0 || number_at(&raw.i_block, 0) != 0;
         match ino {
-            Ino::BAD_BLOCKS if !is_list_of_bad_blocks(subject) => {
+            Ino::BAD_BLOCKS
+                if !is_list_of_bad_blocks(subject) || self.has_lost_extents(subject) =>
+            {
                 self.clear_problem(subject, InodeProblem::BadBlocks)
             }
             Ino::BAD_BLOCKS => Ok(()),
@@ -154,6 +156,13 @@ impl Worker<'_, '_> {
             || subject.xattr_block().0 != 0
             || subject.flags().intersects(read_as)
             || subject.has(stored)
+            || self.has_lost_extents(subject)
+    }
+
+    /// Whether the flag says that there are extents, in a file system without any.
+    fn has_lost_extents(&self, subject: &Subject<'_>) -> bool {
+        let incompat = self.state.geometry().features.incompat;
+        subject.flags().contains(InodeFlags::EXTENTS) && !incompat.contains(Incompat::EXTENTS)
     }
 
     fn clear_problem(&self, subject: &mut Subject<'_>, problem: InodeProblem) -> Result<()> {

@@ -4,11 +4,12 @@ use std::mem::offset_of;
 
 use uext4_ondisk::checksum::crc32c;
 use uext4_ondisk::features::{Compat, Incompat};
+use uext4_ondisk::inode::InodeFlags;
 use uext4_ondisk::journal::{
     BlockType, JBD2_MAGIC, JOURNAL_SUPERBLOCK_LEN, JournalHeader, JournalIncompat,
     JournalSuperblock, MIN_JOURNAL_BLOCKS,
 };
-use uext4_ondisk::num::index;
+use uext4_ondisk::num::{hi32, index, lo32};
 use uext4_ondisk::superblock::{JNL_BACKUP_BLOCKS, STATE_ERROR, SuperBlock};
 use uext4_ondisk::{GroupNr, Ino};
 use zerocopy::little_endian::U32;
@@ -156,7 +157,27 @@ fn number_and_inode(
             inode.store(bytes);
         })?;
     }
-    Ok(())
+    size_of_inode(volume, found, findings)
+}
+
+/// Cuts a size that ends within a block behind the last extent: e2fsck misses that block.
+fn size_of_inode(volume: &Volume, found: &mut Found, findings: &Findings<'_>) -> Result<()> {
+    let block_size = volume.geometry().block_size;
+    let inode = &mut found.inode;
+    let size = u64::from(inode.i_size_high.get()) << 32 | u64::from(inode.i_size_lo.get());
+    let whole = u64::from(found.map.len) << block_size.log2();
+    let has_extents = inode.i_flags.get() & InodeFlags::EXTENTS.bits() != 0;
+    if size <= whole || !has_extents {
+        return Ok(());
+    }
+    let finding = Finding::new(JournalProblem::InodeSize, Place::inode(found.ino));
+    let cause = findings.report(finding.found(size).right(whole));
+    inode.i_size_lo = lo32(whole).into();
+    inode.i_size_high = hi32(whole).into();
+    volume.update_raw_inode(found.ino, cause, |raw| {
+        raw.i_size_lo = lo32(whole).into();
+        raw.i_size_high = hi32(whole).into();
+    })
 }
 
 /// The journal's own superblock, and the log if it could not be replayed.

@@ -51,6 +51,8 @@ super::problems! {
     OlderNames = "directory-from-journal", Damage, Nothing, [],
         "a block of the directory is damaged, and block {found} in the journal is an older copy",
         "restore the copy";
+    InodeSize = "journal-inode-size", Damage, Nothing, [],
+        "i_size of the journal is {found}, its blocks have {right} bytes", "store the right size";
     ShortLog = "journal-short-log", Damage, Nothing, [],
         "{found} blocks of the journal are for fast commits, and leave fewer than {right} for the \
          log", "clear the journal's feature fast_commit";

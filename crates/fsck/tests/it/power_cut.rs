@@ -68,6 +68,7 @@ fn cases() -> Vec<Case> {
 fn planned(device: Arc<dyn BlockDevice>) -> Result<Outcome, Error> {
     let options = Options {
         memory: MEMORY_MAX,
+        remake: true,
         now: NOW,
         ..Options::default()
     };

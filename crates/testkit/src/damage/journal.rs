@@ -155,6 +155,15 @@ pub(super) const KINDS: &[Kind] = &[
         let table = t.clean.groups[0].inode_table.0 as u32;
         t.inode(Ino::JOURNAL, |raw| put32(&mut raw.i_block, 8, table))
     }),
+    Kind::new(
+        "journal-inode-size-within-a-block",
+        "has_journal,extent",
+        |t| {
+            t.inode(Ino::JOURNAL, |raw| {
+                raw.i_size_lo = (raw.i_size_lo.get() + 4).into()
+            })
+        },
+    ),
     Kind::new("journal-number-zero", "has_journal", |t| {
         t.superblock(|sb| sb.s_journal_inum = 0.into())
     }),

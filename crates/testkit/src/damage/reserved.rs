@@ -82,6 +82,9 @@ pub(super) const KINDS: &[Kind] = &[
     Kind::new("bad-blocks-inode-mode", "", |t| {
         t.inode(Ino::BAD_BLOCKS, |raw| raw.i_mode = 0o100_600.into())
     }),
+    Kind::new("bad-blocks-inode-extents-flag", "^extent", |t| {
+        t.inode(Ino::BAD_BLOCKS, |raw| raw.i_flags = 0x8_0000.into())
+    }),
     Kind::new("bad-blocks-in-metadata", "", |t| {
         let table = t.clean.groups[0].inode_table.0 as u32;
         t.inode(Ino::BAD_BLOCKS, |raw| put32(&mut raw.i_block, 0, table))
