@@ -125,6 +125,11 @@ impl Worker<'_, '_> {
                 form = mapping::form(self.state.geometry(), subject.ino, &subject.raw);
                 seen = self.claim(subject)?;
             }
+            // The target is in the inode now.
+            let is_moved = mapping::is_fast_symlink(&subject.raw) && form != Form::None;
+            if is_moved && !subject.is_cleared {
+                seen = Seen::default();
+            }
         }
         if let Some(cause) = seen.cause {
             let ino = subject.ino;

@@ -21,6 +21,8 @@ use crate::problem::InodeProblem;
 /// The shortest target in a block. The kernel reads a shorter one, too, but never writes it there;
 /// e2fsprogs look for it in the inode.
 const IN_BLOCK_MIN: u64 = I_BLOCK_LEN as u64;
+/// Bytes of what `i_blocks` counts.
+const SECTOR: u32 = 512;
 /// Bytes before the target of an encrypted link: its length.
 const ENCRYPTED_LEN: usize = 2;
 
@@ -75,6 +77,11 @@ impl Worker<'_, '_> {
         if !is_link && self.holds_file(subject)? {
             return self.make_regular(subject);
         }
+        if let (Form::Extents | Form::Numbers, Some(block), 1) = (form, &block, end)
+            && let Some(target) = short_target(block, size, subject.flags())
+        {
+            return self.move_target(subject, target);
+        }
         let right = match (form, &block) {
             (Form::None, _) if subject.has(InodeFlags::INLINE_DATA) => inline_size(subject),
             (Form::None, _) => right_size(&subject.raw.i_block, subject.flags()),
@@ -92,6 +99,26 @@ impl Worker<'_, '_> {
         }
     }
 
+    /// Moves a target from its block into the inode, where e2fsprogs look for one of this length.
+    fn move_target(&mut self, subject: &mut Subject<'_>, target: &[u8]) -> Result<()> {
+        // Given back when all have claimed theirs: another thread may see it as its own.
+        self.found.released.push((subject.ino, subject.raw));
+        let geometry = self.state.geometry();
+        let cluster = geometry.block_size.bytes() << geometry.cluster_bits;
+        let sectors = cluster / SECTOR;
+        let size = u32::try_from(target.len()).unwrap_or(0);
+        let finding = subject.finding(InodeProblem::SymlinkInBlock).found(size);
+        self.mend(subject, finding, |raw| {
+            raw.i_block.fill(0);
+            raw.i_block[..target.len()].copy_from_slice(target);
+            raw.i_flags = (raw.i_flags.get() & !InodeFlags::EXTENTS.bits()).into();
+            raw.i_blocks_lo = raw.i_blocks_lo.get().saturating_sub(sectors).into();
+            raw.i_size_lo = size.into();
+            raw.i_size_high = 0.into();
+        })?;
+        Ok(())
+    }
+
     /// The contents of logical block 0.
     fn first_block(&mut self, subject: &Subject<'_>) -> Result<Option<Vec<u8>>> {
         let map = mapping::read(self.state, subject.ino, &subject.raw)?;
@@ -103,6 +130,16 @@ impl Worker<'_, '_> {
         overlay.read_block(first.pblk, &mut block)?;
         Ok(Some(block))
     }
+}
+
+/// The target in a block that would have its place in the inode.
+fn short_target(block: &[u8], size: u64, flags: InodeFlags) -> Option<&[u8]> {
+    let len = match is_target(block, size, flags) {
+        true => size,
+        false => right_size(block, flags)?,
+    };
+    let len = usize::try_from(len).ok().filter(|&len| len < I_BLOCK_LEN)?;
+    block.get(..len)
 }
 
 /// Whether `bytes` hold a target of this size.

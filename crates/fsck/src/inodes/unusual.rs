@@ -4,7 +4,7 @@ use std::fs;
 use std::mem::offset_of;
 
 use uext4_ondisk::inode::RawInode;
-use uext4_testkit::e2fsprogs::debugfs_write;
+use uext4_testkit::e2fsprogs::{debugfs, debugfs_write};
 
 use crate::tests::TestImage;
 
@@ -45,6 +45,23 @@ fn a_symbolic_link_is_neither_immutable_nor_append_only() {
         assert_eq!(image.found(), [""; 0]);
         image.debugfs(&[&format!("sif l flags {flags}")]);
         assert_eq!(image.repair(), ["special-flags"]);
+    }
+}
+
+#[test]
+fn a_short_target_in_a_block_goes_into_the_inode() {
+    for options in ["-t ext4", "-t ext4 -b 1024 -O bigalloc", "-t ext4 -I 128"] {
+        for size in ["6", "80"] {
+            let image = TestImage::new(options, "4M");
+            image.debugfs(&[&format!("symlink l {}", "s".repeat(80))]);
+            image.debugfs(&["zap_block -f l -o 0 -l 6 -p 116 0"]);
+            image.debugfs(&["zap_block -f l -o 6 -l 900 -p 0 0"]);
+            image.debugfs(&[&format!("sif l size {size}")]);
+            let found = image.repair();
+            assert_eq!(found[0], "symlink-in-block", "{options}: {found:?}");
+            let shown = debugfs(image.path(), "stat l");
+            assert!(shown.contains("\"tttttt\""), "{options}: {shown}");
+        }
     }
 }
 

@@ -114,6 +114,9 @@ super::problems! {
     SymlinkSize = "symlink-size", Safe, Nothing, ["PR_2_INVALID_SYMLINK"],
         "the target of the symbolic link ends after {right} bytes, its length is {found}",
         "store the right length";
+    SymlinkInBlock = "symlink-in-block", Damage, Nothing, [],
+        "the target of the symbolic link has {found} bytes, and is in a block all the same",
+        "put it into the inode";
     Symlink = "symlink-invalid", Damage, File, ["PR_2_INVALID_SYMLINK"],
         "the target of the symbolic link cannot be, its length is {found}", "clear the inode";
     FileAcl = "inode-file-acl", Safe, Attributes, ["PR_2_FILE_ACL_BAD", "PR_2_FILE_ACL_ZERO"],

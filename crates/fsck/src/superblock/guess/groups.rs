@@ -303,11 +303,10 @@ fn summed_inodes(
 ) -> Option<u32> {
     let Described { size, first, .. } = described;
     let bits = read_block(device, root.block_size, first.inode_bitmap)?;
-    let is_right = |sum: CsumSeed, free: u32| {
-        bitmap_checksum(sum, &[], size) == first.inode_bitmap_csum && free == first.free_inodes
-    };
     let unit = (root.block_size.bytes() / u32::from(root.inode_size)).max(8);
-    covered(&bits, unit, seed, is_right)
+    covered(&bits, unit, seed, |sum, free| {
+        bitmap_checksum(sum, &[], size) == first.inode_bitmap_csum && free == first.free_inodes
+    })
 }
 
 /// How many blocks a group has by the checksum of the block bitmap of group 0.
@@ -319,10 +318,9 @@ fn summed_blocks(
 ) -> Option<u32> {
     let Described { size, first, .. } = described;
     let bits = read_block(device, root.block_size, first.block_bitmap)?;
-    let is_right = |sum: CsumSeed, free: u32| {
+    covered(&bits, 8, seed, |sum, free| {
         bitmap_checksum(sum, &[], size) == first.block_bitmap_csum && free == first.free_clusters
-    };
-    covered(&bits, 8, seed, is_right)
+    })
 }
 
 /// How many bits of a bitmap, in units, have the right checksum and as many zeroes as is right.
