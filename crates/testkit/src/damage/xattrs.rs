@@ -257,14 +257,6 @@ pub(super) const KINDS: &[Kind] = &[
     Kind::new("attribute-inode-becomes-directory", "ea_inode", |t| {
         holder(t, |raw| raw.i_mode = 0o040_755.into())
     }),
-    Kind::new("attribute-inode-of-a-reserved-inode", "ea_inode", |t| {
-        let is_held = |k: &&Known| {
-            let block = k.xattr_block().map(|block| t.clean.block(block));
-            block.is_some_and(|bytes| get32(&bytes[HEAD..], 4) != 0)
-        };
-        let block = t.clean.inodes.iter().find(is_held)?.xattr_block()?;
-        t.inode(Ino(5), |raw| raw.i_file_acl_lo = (block.0 as u32).into())
-    }),
     Kind::new("attribute-inode-in-a-reserved-inode", "ea_inode", |t| {
         let is_held = |k: &&Known| {
             let bytes = &t.clean.bytes[t.clean.inode_place(k.ino)];
