@@ -154,7 +154,6 @@ pub fn replay(
     Ok(Some(Replayed { fast_commits }))
 }
 
-/// In the superblock as the replay left it, not as it was read.
 /// Writes what the log holds to its places in the overlay.
 fn write_home(volume: &Volume, blocks: &[ReplayedBlock], cause: Cause) -> Result<()> {
     let mut content = vec![0; volume.geometry().block_size.len()];
@@ -179,6 +178,7 @@ fn set_feature(volume: &Volume, findings: &Findings<'_>) -> Result<()> {
     })
 }
 
+/// In the superblock as the replay left it, not as it was read.
 fn clear_recover(volume: &Volume, cause: Cause) -> Result<()> {
     let block = volume.geometry().superblock_block();
     let block = match volume.geometry().block_size.log2() {
