@@ -15,10 +15,8 @@
 //!   its last block is free; or the old superblock says the same number of blocks.
 
 use uext4_blockdev::BlockDevice;
-use uext4_ondisk::features::{Incompat, RoCompat};
-use uext4_ondisk::group_desc::{
-    BG_BLOCK_UNINIT, BG_INODE_UNINIT, DescChecksum, GroupDesc, bitmap_checksum,
-};
+use uext4_ondisk::features::Incompat;
+use uext4_ondisk::group_desc::{BG_BLOCK_UNINIT, BG_INODE_UNINIT, GroupDesc, bitmap_checksum};
 use uext4_ondisk::num::{index, lo32};
 use uext4_ondisk::{Geometry, GroupNr, Pblk};
 
@@ -97,10 +95,8 @@ fn marks_metadata(device: &dyn BlockDevice, geometry: &Geometry) -> bool {
 struct Compared {
     /// Both have their checksums.
     is_summed: bool,
-    /// Both have as many zeroes as are counted.
+    /// Both have as many zeroes as are counted, and the inode bitmap its padding where it must.
     is_counted: bool,
-    /// The inode bitmap has its padding where it must.
-    is_padded: bool,
 }
 
 /// Whether the bitmaps show how many blocks and inodes a group has.
@@ -117,7 +113,7 @@ fn has_right_groups(device: &dyn BlockDevice, geometry: &Geometry) -> bool {
     }
     [0, last].into_iter().all(|group| {
         let compared = compare(device, geometry, GroupNr(group));
-        compared.is_some_and(|compared| compared.is_counted && compared.is_padded)
+        compared.is_some_and(|compared| compared.is_counted)
     })
 }
 
@@ -138,7 +134,7 @@ fn compare(device: &dyn BlockDevice, geometry: &Geometry, group: GroupNr) -> Opt
             && bitmap_checksum(seed, inodes, size) == desc.inode_bitmap_csum
     });
     let unit = (geometry.block_size.bytes() / u32::from(geometry.inode_size)).max(8);
-    let padded = match group {
+    let is_padded = match group {
         GroupNr(0) => inodes_in(&inode_bits, unit) == Some(geometry.inodes_per_group.get()),
         // Only the first group has reserved inodes.
         _ => inode_bits[inodes.len()..].iter().all(|&byte| byte == 0xFF),
@@ -147,8 +143,7 @@ fn compare(device: &dyn BlockDevice, geometry: &Geometry, group: GroupNr) -> Opt
         && zeroes(inodes, geometry.inodes_per_group.get()) == desc.free_inodes;
     Some(Compared {
         is_summed,
-        is_counted,
-        is_padded: padded,
+        is_counted: is_counted && is_padded,
     })
 }
 
@@ -178,9 +173,7 @@ fn has_right_end(device: &dyn BlockDevice, geometry: &Geometry, blocks: u64) -> 
     let Some(bits) = read(device, geometry, desc.block_bitmap) else {
         return false;
     };
-    let is_written = desc.flags & BG_BLOCK_UNINIT == 0
-        || geometry.desc_checksum == DescChecksum::None
-            && !geometry.features.ro_compat.contains(RoCompat::GDT_CSUM);
+    let is_written = desc.flags & BG_BLOCK_UNINIT == 0;
     let clusters = clusters_in(geometry, last);
     let all = u32::try_from(bits.len()).unwrap_or(0).saturating_mul(8);
     let is_padded = zeroes(&bits, all) == zeroes(&bits, clusters);
