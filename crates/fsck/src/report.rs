@@ -295,11 +295,6 @@ impl<'a> Findings<'a> {
             .map(|count| count.load(Ordering::Relaxed))
     }
 
-    /// Whether the journal held fast commits.
-    pub fn has_fast_commits(&self) -> bool {
-        self.held.fast_commits.load(Ordering::Relaxed)
-    }
-
     /// Notes that they could not be replayed.
     pub fn leave_fast_commits(&self) {
         self.left_fast_commits.store(true, Ordering::Relaxed);

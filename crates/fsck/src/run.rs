@@ -95,8 +95,7 @@ pub fn examine(
 }
 
 /// Examines the file system on `device`, and then what the remedies make of it, until nothing
-/// more is found. The device is not changed. A file system that is right but for fast commits that
-/// wait in its journal is left to the next mount, which replays them: nothing changes.
+/// more is found. The device is not changed.
 ///
 /// # Errors
 /// As [`examine`]; [`Error::FastCommits`] if they cannot be replayed.
@@ -139,7 +138,6 @@ fn rounds(
     };
     // From here on it says that a superblock was made.
     options.remake = findings.count() > 0;
-    let block_size = overlay.block_size();
     if let Some(log) = log {
         settle(log, &overlay, &findings)?;
     }
@@ -151,9 +149,6 @@ fn rounds(
     let orphans = findings.orphans();
     if rounds_max > 1 && findings.has_left_fast_commits() {
         return Err(Error::FastCommits);
-    }
-    if rounds_max > 1 && was_clean && findings.has_fast_commits() {
-        overlay = Overlay::new(Arc::clone(device), block_size, options.memory / 4);
     }
     let mut is_clean = was_clean;
     // What was judged once is not judged again by what the passes made of it.

@@ -170,20 +170,6 @@ fn names(image: &Path) -> Vec<String> {
     names.map(str::to_owned).collect()
 }
 
-/// Without damage, fast commits are left to the next mount.
-fn damage(image: &TestImage) {
-    image.debugfs(&["sif lost+found links_count 9"]);
-}
-
-#[test]
-fn fast_commits_are_left_to_the_next_mount() {
-    let image = image("");
-    put(&image, everything(image.path()));
-    let plan = image.planned().unwrap();
-    assert!(plan.is_clean && plan.was_clean, "{:?}", plan.findings);
-    assert_eq!(plan.overlay.changed(), 0);
-}
-
 #[test]
 fn fast_commits_are_not_replayed_where_blocks_are_shared() {
     let image = image("");
@@ -220,7 +206,6 @@ fn numbers_can_be_used_again() {
     put(&image, records);
     let found = image.found();
     assert!(image.is_clean(), "{found:?}");
-    damage(&image);
     image.repair();
     assert_eq!(ino(path, "was-empty"), empty);
     assert_eq!(ino(path, "was-gone"), gone);
@@ -268,7 +253,6 @@ fn a_file_with_a_name_left_stays() {
     image.debugfs(&["ln file second"]);
     put(&image, Records::new().unlink(2, ino(path, "file"), "file"));
     image.debugfs(&["sif second links_count 1"]);
-    damage(&image);
     image.repair();
     assert!(debugfs(path, "stat second").contains("Links: 1"));
     assert!(debugfs(path, "cat second").contains("fff"));
@@ -291,7 +275,6 @@ fn a_new_inode_whose_extra_fields_cannot_be_owns_nothing() {
     records.0[raw + 104..][..4].copy_from_slice(&block.to_le_bytes());
     records.0[raw + 128..][..2].copy_from_slice(&9999_u16.to_le_bytes());
     put(&image, records);
-    damage(&image);
     image.repair();
     assert_e2fsck(image.path(), "-fn", 0);
     assert_eq!(number(image.path(), "stat new", "File ACL: "), 0);
@@ -307,7 +290,6 @@ fn fast_commits_are_replayed() {
         assert!(found.contains(&"journal-fast-commits"), "{found:?}");
         assert!(!found.contains(&"journal-fast-commit-misfit"), "{found:?}");
         assert!(image.is_clean(), "{options}: {found:?}");
-        damage(&image);
         image.repair();
         assert_everything(image.path());
     }
@@ -372,7 +354,6 @@ fn an_index_gets_names_that_are_committed_fast() {
             .create(2, 900 + n, &format!("new-{n}"));
     }
     put(&image, records);
-    damage(&image);
     image.repair();
     let path = image.path();
     let stat = debugfs(path, "stat <2>");

@@ -8,7 +8,7 @@ super::problems! {
         "write them there, and mark the journal as empty";
     FastCommits = "journal-fast-commits", Note, Nothing, [],
         "the journal holds {found} changes that were committed behind its log",
-        "leave them to the next mount; where anything is to be mended, replay them first";
+        "replay them on what the log leaves";
     FastCommitMisfit = "journal-fast-commit-misfit", Damage, Data, [],
         "a change that was committed behind the log does not fit the file system",
         "leave it out";
