@@ -1,5 +1,5 @@
 //! What crates of every level share: state with a slot for each thread, in place of the kernel's
-//! per-CPU variables, and the queue [`Ring`], in place of its lists.
+//! per-CPU variables, the queue [`Ring`], in place of its lists, and ranges of bits ([`bits`]).
 //!
 //! Threads that write the same cache line wait for one another, whether or not they work on the
 //! same thing: a counter of operations costs two threads more than the operations. A
@@ -18,6 +18,7 @@
 //! instruction on a line of the thread's own; a value takes `SLOTS` × 128 bytes, so it belongs to
 //! a file system, not to an inode.
 
+pub mod bits;
 mod counter;
 pub mod ring;
 mod tally;

@@ -18,12 +18,12 @@ use uext4_ondisk::{Damage, Geometry, GroupNr, Ino, Pblk};
 
 use crate::alloc::bitmap::{fresh_block_bitmap, is_uninit, read_bitmap};
 use crate::alloc::ialloc::{Counts, FlexStats, GroupCounts, Parent};
-use crate::base::bits::{all_are, get, pad, set_range};
 use crate::base::disk::Disk;
 use crate::base::edit::Edit;
 use crate::base::error::{Error, Result};
 use crate::base::owner::Kind;
 use crate::base::owner::Owner;
+use uext4_support::bits::{all_are, get, pad, set_range};
 
 mod bitmaps;
 mod busy;

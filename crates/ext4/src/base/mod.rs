@@ -8,7 +8,6 @@
 
 pub(crate) mod acl_kind;
 pub(crate) mod background;
-pub(crate) mod bits;
 pub(crate) mod caller;
 pub(crate) mod disk;
 pub(crate) mod edit;

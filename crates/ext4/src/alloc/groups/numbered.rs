@@ -5,11 +5,11 @@ use uext4_ondisk::{Damage, GroupNr, Ino, Pblk};
 
 use crate::alloc::bitmap;
 use crate::alloc::groups::{Groups, Relaxed, Slot, inode_bitmap};
-use crate::base::bits::{all_are, get, set_range};
 use crate::base::disk::Disk;
 use crate::base::edit::Edit;
 use crate::base::error::{Error, Result};
 use crate::base::owner::{Kind, Owner};
+use uext4_support::bits::{all_are, get, set_range};
 
 impl Groups {
     /// Takes the inode of this number, which must be free.

@@ -7,10 +7,10 @@ use uext4_ondisk::{Damage, GroupNr, Ino, Pblk};
 
 use super::numbered::{FreeInode, block_mates};
 use super::{Groups, Relaxed, Slot};
-use crate::base::bits::{all_are, next_zero};
 use crate::base::disk::Disk;
 use crate::base::error::{Error, Result};
 use crate::base::owner::{Kind, tag};
+use uext4_support::bits::{all_are, next_zero};
 
 impl Groups {
     /// Sets a group aside whose inode bitmap is wrong: none of its inodes is allocated any more,

@@ -5,8 +5,8 @@
 use uext4_ondisk::{Damage, Geometry, GroupNr, Pblk};
 
 use super::Groups;
-use crate::base::bits::all_are;
 use crate::base::error::{Error, Result};
+use uext4_support::bits::all_are;
 
 /// Runs of blocks, sorted, joined where they touch.
 #[derive(Debug, Default)]

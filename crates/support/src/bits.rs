@@ -1,20 +1,20 @@
 //! Ranges of bits in a bitmap.
 
 /// Marks all bits from `from` to the end of a bitmap used.
-pub(crate) fn pad(bytes: &mut [u8], from: u32) {
+pub fn pad(bytes: &mut [u8], from: u32) {
     let end = bytes.len() as u32 * 8;
     set_range(bytes, from, end.saturating_sub(from), true);
 }
 
 /// A bit; one past the end counts as set.
-pub(crate) fn get(bytes: &[u8], bit: u32) -> bool {
+pub fn get(bytes: &[u8], bit: u32) -> bool {
     bytes
         .get((bit / 8) as usize)
         .is_none_or(|byte| byte >> (bit % 8) & 1 != 0)
 }
 
 /// Sets or clears `len` bits from `start`; those past the end do not exist.
-pub(crate) fn set_range(bytes: &mut [u8], start: u32, len: u32, value: bool) {
+pub fn set_range(bytes: &mut [u8], start: u32, len: u32, value: bool) {
     let end = start.saturating_add(len).min(bytes.len() as u32 * 8);
     let mut bit = start;
     while bit < end {
@@ -37,7 +37,7 @@ pub(crate) fn set_range(bytes: &mut [u8], start: u32, len: u32, value: bool) {
 }
 
 /// First clear bit in `from..end`.
-pub(crate) fn next_zero(bytes: &[u8], from: u32, end: u32) -> Option<u32> {
+pub fn next_zero(bytes: &[u8], from: u32, end: u32) -> Option<u32> {
     let mut bit = from;
     while bit < end {
         if bit.is_multiple_of(8) && bytes.get((bit / 8) as usize) == Some(&0xFF) {
@@ -52,7 +52,7 @@ pub(crate) fn next_zero(bytes: &[u8], from: u32, end: u32) -> Option<u32> {
 }
 
 /// Whether `len` bits from `start` are all `value`.
-pub(crate) fn all_are(bytes: &[u8], start: u32, len: u32, value: bool) -> bool {
+pub fn all_are(bytes: &[u8], start: u32, len: u32, value: bool) -> bool {
     let end = start.saturating_add(len);
     let whole = if value { 0xFF } else { 0 };
     let mut bit = start;
