@@ -25,7 +25,9 @@ pub(crate) fn copies(geometry: &Geometry) -> impl Iterator<Item = (Pblk, Range<u
         blocks
     };
     let groups = (0..geometry.groups_count.get()).map(GroupNr);
-    let with_super = groups.filter(|&g| geometry.has_super(g));
+    // Groups of meta groups hold no other descriptors than their own.
+    let old_groups = old.saturating_mul(geometry.descs_per_block());
+    let with_super = groups.filter(move |&g| g.0 < old_groups && geometry.has_super(g));
     let whole = with_super
         .filter(move |_| old > 0)
         .map(move |group| (Pblk(head(geometry, group).0 + 1), 0..old));

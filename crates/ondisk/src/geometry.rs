@@ -285,7 +285,11 @@ impl Geometry {
     /// Blocks that hold the backups of descriptor block `index`, ascending.
     pub fn gdt_backups(&self, index: u32) -> impl Iterator<Item = Pblk> + use<'_> {
         let meta = self.in_meta_bg(index);
-        let with_super = self.backup_groups().take_while(move |_| !meta);
+        // Groups of meta groups hold no other descriptors than their own.
+        let with_super = self
+            .backup_groups()
+            .take_while(move |_| !meta)
+            .filter(|group| !self.in_meta_bg(group.0 / self.descs_per_block()));
         // The second and the last group of the meta group.
         let per_block = u64::from(self.descs_per_block());
         let first = u64::from(index) * per_block;
@@ -517,5 +521,39 @@ fn desc_checksum(sb: &SuperBlock) -> DescChecksum {
             DescChecksum::Crc16(sb.s_uuid)
         }
         None => DescChecksum::None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn meta_groups_hold_no_copies_of_the_table_before_them() {
+        let mut sb = SuperBlock::zeroed();
+        let mut features = sb.features();
+        features.incompat.insert(Incompat::META_BG);
+        sb.set_features(features);
+        sb.s_first_data_block = 1.into();
+        sb.s_blocks_per_group = 8192.into();
+        sb.s_inodes_per_group = 16.into();
+        sb.s_inodes_count = (100 * 16).into();
+        sb.s_blocks_count_lo = (100 * 8192).into();
+        sb.s_rev_level = 1.into();
+        sb.s_first_ino = 11.into();
+        sb.s_inode_size = 128.into();
+        sb.s_first_meta_bg = 1.into();
+        let geometry = Geometry::new(&sb).unwrap();
+        // Each block has the descriptors of 32 groups, and without `sparse_super` each group a
+        // backup.
+        let groups = |index| {
+            let backups = geometry.gdt_backups(index);
+            backups
+                .map(|block| geometry.group_of(block).unwrap().0.0)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(groups(0), (1..32).collect::<Vec<_>>());
+        assert_eq!(groups(1), [33, 63]);
+        assert_eq!(groups(3), [97]);
     }
 }
