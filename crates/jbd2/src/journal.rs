@@ -246,6 +246,24 @@ impl Journal {
         }
     }
 
+    /// Blocks that one transaction can change if it has the empty log for itself: more than handles
+    /// are given credits for. `None` without a log.
+    pub fn blocks_max(&self) -> Option<u32> {
+        let log = self.log.lock();
+        let ring = log.as_ref()?;
+        // Each block has a tag of at most 16 bytes in a block of tags, which begins with a header
+        // and a UUID and ends with a checksum.
+        let tags = (self.cache.block_size().bytes() - 32) / 16;
+        let with_commit = ring.len().saturating_sub(2);
+        let tag_blocks = with_commit.div_ceil(tags.max(1));
+        Some(with_commit.saturating_sub(tag_blocks))
+    }
+
+    /// The cache whose blocks it writes.
+    pub fn cache(&self) -> &Arc<BufferCache> {
+        &self.cache
+    }
+
     /// Lets the log use what the file system needs or what makes it safer: 64-bit block numbers
     /// (`BIT64`), and checksums (`CSUM_V3`: CRC-32C, of every block by itself). To be called while
     /// the log is empty, and before a handle is started. Other flags of `wanted` are ignored.

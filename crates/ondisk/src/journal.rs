@@ -18,6 +18,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 use crate::checksum::crc32_be;
 use crate::checksum::crc32c;
 use crate::damage::Damage;
+use crate::features::{Features, Incompat};
 use crate::num::{index, lo16};
 use crate::units::Pblk;
 pub use encode::{Descriptor, commit_block, needs_escape, revoke_block, revoke_capacity};
@@ -101,6 +102,18 @@ bitflags! {
         /// A fast-commit area exists.
         const FAST_COMMIT = 0x20;
         const _ = !0;
+    }
+}
+
+impl JournalIncompat {
+    /// What the log of a file system with these features should have: wide block numbers where
+    /// the others are wide, and checksums where the others have checksums.
+    pub fn wanted(features: Features) -> Self {
+        let mut wanted = Self::empty();
+        let incompat = features.incompat;
+        wanted.set(Self::BIT64, incompat.contains(Incompat::BIT64));
+        wanted.set(Self::CSUM_V3, features.metadata_csum());
+        wanted
     }
 }
 

@@ -9,7 +9,8 @@ use crate::checksum::{CsumSeed, crc32c};
 use crate::damage::Damage;
 use crate::features::{Compat, Features, Incompat, RoCompat};
 use crate::hash::CharSign;
-use crate::num::{hi32, join32, lo32};
+use crate::num::{hi32, join32, lo16, lo32};
+use crate::units::GroupNr;
 
 /// `s_magic`.
 pub const EXT4_SUPER_MAGIC: u16 = 0xEF53;
@@ -234,6 +235,17 @@ impl SuperBlock {
         if self.features().metadata_csum() {
             self.s_checksum = self.checksum().into();
         }
+    }
+
+    /// The copy that a group holds. Only the primary superblock says "clean": a file system whose
+    /// copy is brought back must be checked.
+    #[must_use]
+    pub fn backup(&self, group: GroupNr) -> Self {
+        let mut copy = *self;
+        copy.s_state = 0.into();
+        copy.s_block_group_nr = lo16(group.0).into();
+        copy.update_checksum();
+        copy
     }
 
     /// The seed of all metadata checksums; `None` without `metadata_csum`.

@@ -310,16 +310,7 @@ fn open_journal(
 
 /// Lets the log, which is empty, have block numbers and checksums like the rest.
 fn set_log_features(sbi: &Sbi) -> Result<()> {
-    let features = sbi.geometry().features;
-    let mut wanted = JournalIncompat::empty();
-    wanted.set(
-        JournalIncompat::BIT64,
-        features.incompat.contains(Incompat::BIT64),
-    );
-    wanted.set(
-        JournalIncompat::CSUM_V3,
-        features.ro_compat.contains(RoCompat::METADATA_CSUM),
-    );
+    let wanted = JournalIncompat::wanted(sbi.geometry().features);
     Ok(sbi.writable()?.journal.set_features(wanted)?)
 }
 
