@@ -209,11 +209,7 @@ fn write_descriptors(layout: &Layout, batch: &mut Batch<'_>) -> Result<(), Error
         if !geometry.has_super(group) {
             continue;
         }
-        let mut backup = layout.superblock;
-        // Only the primary copy says "clean": one that is brought back must be checked.
-        backup.s_state = 0.into();
-        backup.s_block_group_nr = u16::try_from(group.0).unwrap_or(u16::MAX).into();
-        backup.update_checksum();
+        let backup = layout.superblock.backup(group);
         let mut bytes = vec![0; block_len];
         bytes[..SUPERBLOCK_LEN].copy_from_slice(backup.as_bytes());
         batch.put(offset(layout, geometry.group_start(group)), &bytes)?;

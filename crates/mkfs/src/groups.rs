@@ -30,35 +30,58 @@ struct Places {
 /// Takes the superblock and descriptor copies of all groups, then places bitmaps and tables.
 pub(crate) fn place(plan: &mut Plan, options: &Options) -> Result<(), Error> {
     let first_data_block = u64::from(plan.geometry.first_data_block);
-    let groups = plan.geometry.groups_count.get();
-    for group in (0..groups).map(GroupNr) {
-        let start = plan.geometry.group_start(group).0;
-        let len = plan.geometry.group_base_blocks(group).into();
-        plan.space.mark(Run { start, len });
-    }
-    let flex = plan.features().incompat.contains(Incompat::FLEX_BG)
-        && plan.geometry.log_groups_per_flex > 0;
+    mark_copies(plan, 0);
+    let flex = packs_flex_groups(plan);
     let occupied = occupy(plan, options, flex)?;
     if flex && options.extended.packed_meta_blocks || occupied.is_some() {
         pack_all(plan, occupied.unwrap_or(first_data_block))?;
     } else {
-        let mut previous = None;
-        for group in 0..groups {
-            let places = if flex {
-                in_flex_group(plan, group, previous)?
-            } else {
-                in_own_group(plan, group)?
-            };
-            let desc = &mut plan.groups[group as usize];
-            desc.block_bitmap.0 = places.block_bitmap;
-            desc.inode_bitmap.0 = places.inode_bitmap;
-            desc.inode_table.0 = places.inode_table;
-            previous = Some(places);
-        }
+        place_each(plan, 0)?;
     }
     plan.count_in_clusters();
     let contents: u64 = options.occupied.iter().map(|run| run.end - run.start).sum();
     plan.overhead = plan.space.used_clusters() + first_data_block - contents;
+    Ok(())
+}
+
+/// Places the bitmaps and tables of the groups from `first` on, which follow others: those and all
+/// their blocks are taken already.
+pub(crate) fn place_further(plan: &mut Plan, first: u32) -> Result<(), Error> {
+    mark_copies(plan, first);
+    place_each(plan, first)?;
+    plan.count_in_clusters();
+    Ok(())
+}
+
+/// Takes the superblock and descriptor copies of the groups from `first` on.
+fn mark_copies(plan: &mut Plan, first: u32) {
+    for group in (first..plan.geometry.groups_count.get()).map(GroupNr) {
+        let start = plan.geometry.group_start(group).0;
+        let len = plan.geometry.group_base_blocks(group).into();
+        plan.space.mark(Run { start, len });
+    }
+}
+
+fn packs_flex_groups(plan: &Plan) -> bool {
+    plan.features().incompat.contains(Incompat::FLEX_BG) && plan.geometry.log_groups_per_flex > 0
+}
+
+/// Places bitmaps and tables, group by group from `first` on.
+fn place_each(plan: &mut Plan, first: u32) -> Result<(), Error> {
+    let flex = packs_flex_groups(plan);
+    let mut previous = None;
+    for group in first..plan.geometry.groups_count.get() {
+        let places = if flex {
+            in_flex_group(plan, group, previous)?
+        } else {
+            in_own_group(plan, group)?
+        };
+        let desc = &mut plan.groups[group as usize];
+        desc.block_bitmap.0 = places.block_bitmap;
+        desc.inode_bitmap.0 = places.inode_bitmap;
+        desc.inode_table.0 = places.inode_table;
+        previous = Some(places);
+    }
     Ok(())
 }
 

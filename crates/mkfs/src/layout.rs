@@ -157,28 +157,12 @@ fn zeroing(plan: &Plan, options: &Options) -> Zeroing {
 
 /// Fills in the counts and checksums that follow from what is in use.
 fn summarize(plan: &mut Plan, tables_zeroed: bool) {
-    let per_group = plan.geometry.inodes_per_group.get();
-    let how = plan.geometry.desc_checksum;
     let (mut free_clusters, mut free_inodes) = (0u64, 0u64);
     for index in 0..plan.groups.len() {
-        let group = GroupNr(index as u32);
-        let used_inodes = used_inodes(plan, group);
-        let free = free_clusters_of(plan, group);
-        let desc = &mut plan.groups[index];
-        desc.free_clusters = free as u32;
-        desc.free_inodes = per_group - used_inodes;
-        if how != DescChecksum::None {
-            desc.itable_unused = per_group - used_inodes;
-            if used_inodes > 0 {
-                desc.flags &= !(BG_INODE_UNINIT | BG_BLOCK_UNINIT);
-            }
-        }
-        if tables_zeroed {
-            desc.flags |= BG_INODE_ZEROED;
-        }
-        free_clusters += free;
+        summarize_group(plan, index, tables_zeroed);
+        let desc = &plan.groups[index];
+        free_clusters += u64::from(desc.free_clusters);
         free_inodes += u64::from(desc.free_inodes);
-        sum_bitmaps(plan, group, used_inodes);
     }
     let kbytes = kbytes_written(plan);
     let sb = &mut plan.superblock;
@@ -187,6 +171,27 @@ fn summarize(plan: &mut Plan, tables_zeroed: bool) {
     sb.s_overhead_clusters = (plan.overhead as u32).into();
     sb.s_kbytes_written = kbytes.into();
     sb.update_checksum();
+}
+
+/// The same for one group.
+pub(crate) fn summarize_group(plan: &mut Plan, index: usize, table_zeroed: bool) {
+    let per_group = plan.geometry.inodes_per_group.get();
+    let group = GroupNr(index as u32);
+    let used_inodes = used_inodes(plan, group);
+    let free = free_clusters_of(plan, group);
+    let desc = &mut plan.groups[index];
+    desc.free_clusters = free as u32;
+    desc.free_inodes = per_group - used_inodes;
+    if plan.geometry.desc_checksum != DescChecksum::None {
+        desc.itable_unused = per_group - used_inodes;
+        if used_inodes > 0 {
+            desc.flags &= !(BG_INODE_UNINIT | BG_BLOCK_UNINIT);
+        }
+    }
+    if table_zeroed {
+        desc.flags |= BG_INODE_ZEROED;
+    }
+    sum_bitmaps(plan, group, used_inodes);
 }
 
 /// Inodes in use in a group; they are always its first ones.

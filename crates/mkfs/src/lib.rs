@@ -21,9 +21,11 @@
 //! Left out: external journals, revision 0, bad block lists, filling from a directory (that is the
 //! image builder's), and asking the device for its alignment.
 
+mod added_groups;
 mod bitmaps;
 mod error;
 mod extended;
+
 mod feature_list;
 mod file_map;
 mod format;
@@ -47,6 +49,7 @@ mod size;
 mod space;
 mod target;
 
+pub use added_groups::{AddedGroups, added_groups, without_short_group};
 pub use error::Error;
 pub use extended::{Extended, QuotaTypes, parse_extended, parse_uuid};
 pub use feature_list::{FeatureEdit, parse_features};
@@ -56,6 +59,7 @@ pub use journal_options::{JournalOptions, parse_journal};
 pub use layout::{Layout, layout};
 pub use options::{BlockSizeWish, ErrorsBehavior, Options};
 pub use profile::UsageType;
+pub use resize_inode::{ResizeMap, resize_map};
 pub use size::{Size, parse_size};
 pub use space::Run;
 pub use target::{ALIASES, Alias, PROFILES, Profile, profile};

@@ -132,11 +132,6 @@ impl Plan {
         }
     }
 
-    /// `blocks` rounded up to whole clusters.
-    pub fn whole_clusters(&self, blocks: u64) -> u64 {
-        blocks.next_multiple_of(1 << self.geometry.cluster_bits)
-    }
-
     /// The first inode not in use yet.
     pub fn next_inode(&self) -> Ino {
         let last = self.inodes.last_key_value();

@@ -29,7 +29,7 @@ const ENCODING_UTF8_12_1: u16 = 1;
 /// `s_rev_level`: features and inode sizes exist.
 const DYNAMIC_REV: u32 = 1;
 /// Free blocks that the last group must have beyond its metadata, or it is dropped.
-const LAST_GROUP_MIN_FREE: u64 = 50;
+pub(crate) const LAST_GROUP_MIN_FREE: u64 = 50;
 /// Most groups, because memory is taken for each: 512 TiB with 4 KiB blocks.
 const MAX_GROUPS: u32 = 1 << 22;
 /// Smallest group, in blocks.
