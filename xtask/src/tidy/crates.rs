@@ -31,14 +31,26 @@ const ARROWS: &[(&str, &[&str])] = &[
             "jbd2",
         ],
     ),
-    ("mkfs", &["ondisk", "blockdev"]),
+    ("mkfs", &["ondisk", "blockdev", "support"]),
     ("fsck", &["ondisk", "blockdev", "support", "jbd2"]),
     ("image", &["ondisk", "blockdev", "ext4", "mkfs"]),
     ("fuse", &["ondisk", "blockdev", "support", "ext4"]),
     (
+        "resize",
+        &[
+            "ondisk",
+            "blockdev",
+            "support",
+            "buffer-cache",
+            "jbd2",
+            "ext4",
+            "mkfs",
+        ],
+    ),
+    (
         "cli",
         &[
-            "ondisk", "blockdev", "tunables", "ext4", "mkfs", "image", "fuse", "fsck",
+            "ondisk", "blockdev", "tunables", "ext4", "mkfs", "image", "fuse", "fsck", "resize",
         ],
     ),
 ];

@@ -1,0 +1,73 @@
+//! Why a file system cannot be resized.
+
+/// What keeps a file system from getting another size.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// It has more blocks than it would get.
+    #[error(
+        "the file system has {blocks} blocks of {block_size} bytes already, more than {wanted}: \
+         growing makes nothing smaller"
+    )]
+    Smaller {
+        /// Blocks that it has.
+        blocks: u64,
+        /// Blocks asked for.
+        wanted: u64,
+        /// Bytes of a block.
+        block_size: u32,
+    },
+    /// The device ends before the file system would.
+    #[error("{need} bytes are needed, and the device has {have}")]
+    DeviceTooSmall {
+        /// Bytes of the file system as it would be.
+        need: u64,
+        /// Bytes of the device.
+        have: u64,
+    },
+    /// No file system of this kind has so many blocks.
+    #[error("the file system cannot have {wanted} blocks: {why}; {most} is the most")]
+    TooLarge {
+        /// Blocks asked for.
+        wanted: u64,
+        /// The most that it can have.
+        most: u64,
+        /// What limits them.
+        why: &'static str,
+    },
+    /// Errors are recorded in it.
+    #[error("errors are recorded in the file system: run `uext4 repair` first")]
+    HasErrors,
+    /// Something that this crate does not do.
+    #[error("{what} is not supported")]
+    Unsupported {
+        /// What is in the way.
+        what: &'static str,
+    },
+    /// One transaction does not fit the log.
+    #[error(
+        "the journal is too small: {needed} blocks change at once, and a transaction has {most}; \
+         make a larger journal first"
+    )]
+    JournalTooSmall {
+        /// Blocks that must change in one transaction.
+        needed: usize,
+        /// Blocks of a transaction.
+        most: u32,
+    },
+    /// The file system cannot be read or mounted.
+    #[error(transparent)]
+    FileSystem(#[from] uext4::Error),
+    /// The new groups cannot be laid out.
+    #[error("new groups cannot be laid out: {0}")]
+    Layout(#[from] uext4_mkfs::Error),
+    /// The shape of the file system that would result is not valid.
+    #[error("the larger file system would not be valid: {0}")]
+    Shape(#[from] uext4_ondisk::Damage),
+    /// The journal cannot be written.
+    #[error(transparent)]
+    Journal(#[from] uext4_jbd2::Error),
+    /// The device failed.
+    #[error(transparent)]
+    Device(#[from] uext4_blockdev::Error),
+}

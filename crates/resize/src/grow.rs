@@ -1,0 +1,228 @@
+//! `grow`: further groups.
+
+use std::sync::Arc;
+
+use uext4_blockdev::{BlockDevice, Clock};
+use uext4_mkfs::{AddedGroups, added_groups, without_short_group};
+use uext4_ondisk::features::{Compat, Incompat};
+use uext4_ondisk::group_desc::DescChecksum;
+use uext4_ondisk::num::{hi32, lo32};
+use uext4_ondisk::superblock::SuperBlock;
+use uext4_ondisk::{Geometry, GroupNr, Pblk};
+use zerocopy::IntoBytes;
+
+use crate::changes::Changes;
+use crate::descriptors::{self, Room};
+use crate::state::State;
+use crate::{Error, Result, resize_inode, transaction};
+
+/// The size that is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Size {
+    /// So many bytes; part of a block, and a last group that is too short, are left out.
+    Bytes(u64),
+    /// All that the device has.
+    Device,
+}
+
+/// What growing did. Both are blocks of the file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grown {
+    /// Before.
+    pub before: u64,
+    /// After; the same if there was nothing to do.
+    pub after: u64,
+    /// Bytes of a block.
+    pub block_size: u32,
+}
+
+/// Grows the file system on `device`, whose bytes from `zero_from` on read as zeroes. The caller
+/// has claimed the device; the file system is not mounted. Its journal is replayed first, whether
+/// or not it grows then.
+///
+/// # Errors
+/// [`Error`]. An error of the device aside, the file system has its old size and is clean.
+pub fn grow(
+    device: &Arc<dyn BlockDevice>,
+    clock: &Arc<dyn Clock>,
+    size: Size,
+    zero_from: u64,
+) -> Result<Grown> {
+    let state = State::open(device, clock)?;
+    let old = &state.geometry;
+    let wanted = match size {
+        Size::Bytes(bytes) => bytes,
+        Size::Device => device.len(),
+    } >> old.block_size.log2();
+    let blocks = without_short_group(old, wanted);
+    let grown = |after| Grown {
+        before: old.blocks_count,
+        after,
+        block_size: old.block_size.bytes(),
+    };
+    if blocks <= old.blocks_count {
+        let is_enough = wanted >= old.blocks_count || size == Size::Device;
+        return match is_enough {
+            true => Ok(grown(old.blocks_count)),
+            false => Err(Error::Smaller {
+                blocks: old.blocks_count,
+                wanted,
+                block_size: old.block_size.bytes(),
+            }),
+        };
+    }
+    let (superblock, room) = larger(&state, blocks)?;
+    let geometry = Geometry::new(&superblock)?;
+    let (need, have) = (geometry.len_bytes(), device.len());
+    if need > have {
+        return Err(Error::DeviceTooSmall { need, have });
+    }
+    carry_out(&state, clock, superblock, &geometry, room, zero_from)?;
+    Ok(grown(blocks))
+}
+
+/// The superblock with so many blocks, but for what is counted.
+fn larger(state: &State, blocks: u64) -> Result<(SuperBlock, Room)> {
+    let old = &state.geometry;
+    let too_large = |most, why| Error::TooLarge {
+        wanted: blocks,
+        most,
+        why,
+    };
+    if !old.features.incompat.contains(Incompat::BIT64) && blocks > u64::from(u32::MAX) {
+        let why = "without the feature 64bit block numbers have 32 bits";
+        return Err(too_large(u32::MAX.into(), why));
+    }
+    let per_group = u64::from(old.blocks_per_group.get());
+    let first = u64::from(old.first_data_block);
+    let groups = (blocks - first).div_ceil(per_group);
+    let most = u64::from(u32::MAX / old.inodes_per_group.get());
+    let groups = u32::try_from(groups)
+        .ok()
+        .filter(|&groups| u64::from(groups) <= most)
+        .ok_or(too_large(
+            most.saturating_mul(per_group).saturating_add(first),
+            "each group has inodes, and there are 2^32 numbers",
+        ))?;
+    let mut superblock = state.superblock;
+    superblock.s_blocks_count_lo = lo32(blocks).into();
+    superblock.s_blocks_count_hi = hi32(blocks).into();
+    superblock.s_inodes_count = groups.saturating_mul(old.inodes_per_group.get()).into();
+    let share = u128::from(superblock.reserved_blocks_count()) * u128::from(blocks)
+        / u128::from(old.blocks_count);
+    let reserved = u64::try_from(share).unwrap_or(0).min(blocks / 2);
+    superblock.s_r_blocks_count_lo = lo32(reserved).into();
+    superblock.s_r_blocks_count_hi = hi32(reserved).into();
+    let room = Room::choose(old, groups, blocks);
+    room.store(old, &mut superblock);
+    Ok((superblock, room))
+}
+
+fn carry_out(
+    state: &State,
+    clock: &Arc<dyn Clock>,
+    mut superblock: SuperBlock,
+    geometry: &Geometry,
+    room: Room,
+    zero_from: u64,
+) -> Result<()> {
+    let old = &state.geometry;
+    let first_new = old.groups_count.get();
+    let start_new = geometry.group_start(GroupNr(first_new));
+    let are_zero = start_new.0 << geometry.block_size.log2() >= zero_from;
+    let mut changes = Changes::new(state, geometry);
+    let mut added = AddedGroups::default();
+    if geometry.groups_count.get() > first_new {
+        added = added_groups(&superblock, geometry, first_new, are_zero)?;
+    }
+    for (group, desc) in (first_new..).map(GroupNr).zip(&added.groups) {
+        changes.descs.insert(group, *desc);
+    }
+    for (block, bytes) in std::mem::take(&mut added.bitmaps) {
+        changes.put(block, bytes);
+    }
+    fill_last_group(&mut changes)?;
+    let has_inode = old.features.compat.contains(Compat::RESIZE_INODE);
+    match room {
+        Room::MetaGroups if has_inode => resize_inode::remove(&mut changes)?,
+        _ if has_inode => resize_inode::update(&mut changes)?,
+        _ => {}
+    }
+    descriptors::put(&mut changes)?;
+    count(&changes, &mut superblock, &added)?;
+    put_backups(&mut changes, &superblock)?;
+    if !are_zero && geometry.desc_checksum == DescChecksum::None {
+        zero_tables(state.device().as_ref(), geometry, &added)?;
+    }
+    transaction::write(
+        state.device().as_ref(),
+        geometry.block_size,
+        &changes.behind,
+    )?;
+    transaction::commit(state, clock, &changes.inside, &superblock)
+}
+
+/// The group that was the last gets the blocks that it lacked.
+fn fill_last_group(changes: &mut Changes<'_>) -> Result<()> {
+    let old = &changes.state.geometry;
+    let last = GroupNr(old.groups_count.get() - 1);
+    let ratio = 1 << old.cluster_bits;
+    let before = old.blocks_in_group(last).div_ceil(ratio);
+    let after = changes.geometry.blocks_in_group(last).div_ceil(ratio);
+    if before == after {
+        return Ok(());
+    }
+    changes.free_clusters(last, before, after, after)
+}
+
+/// Counts what is free. Descriptors that do not change are not read.
+fn count(changes: &Changes<'_>, superblock: &mut SuperBlock, added: &AddedGroups) -> Result<()> {
+    let mut clusters =
+        i64::try_from(superblock.free_blocks_count()).unwrap_or(0) >> changes.geometry.cluster_bits;
+    let mut inodes = superblock.s_free_inodes_count.get();
+    for (&group, desc) in &changes.descs {
+        clusters += i64::from(desc.free_clusters);
+        match group.0 < changes.state.geometry.groups_count.get() {
+            true => clusters -= i64::from(changes.state.desc(group)?.free_clusters),
+            false => inodes = inodes.saturating_add(desc.free_inodes),
+        }
+    }
+    let blocks = u64::try_from(clusters).unwrap_or(0) << changes.geometry.cluster_bits;
+    superblock.set_free_blocks_count(blocks);
+    superblock.s_free_inodes_count = inodes.into();
+    let overhead = superblock.s_overhead_clusters.get();
+    if overhead != 0 {
+        let added = u32::try_from(added.overhead).unwrap_or(u32::MAX);
+        superblock.s_overhead_clusters = overhead.saturating_add(added).into();
+    }
+    superblock.update_checksum();
+    Ok(())
+}
+
+/// Puts all backups of the superblock.
+fn put_backups(changes: &mut Changes<'_>, superblock: &SuperBlock) -> Result<()> {
+    let geometry = changes.geometry;
+    let groups: Vec<GroupNr> = geometry.backup_groups().collect();
+    for group in groups {
+        let block = geometry.group_start(group);
+        let mut bytes = match changes.state.geometry.has_super(group) {
+            true if block.0 < changes.state.geometry.blocks_count => changes.state.block(block)?,
+            _ => vec![0; geometry.block_size.len()],
+        };
+        let copy = superblock.backup(group);
+        bytes[..size_of::<SuperBlock>()].copy_from_slice(copy.as_bytes());
+        changes.put(block, bytes);
+    }
+    Ok(())
+}
+
+/// Writes zeroes to inode tables that descriptors cannot leave to the kernel.
+fn zero_tables(device: &dyn BlockDevice, geometry: &Geometry, added: &AddedGroups) -> Result<()> {
+    let bits = geometry.block_size.log2();
+    for desc in &added.groups {
+        let Pblk(start) = desc.inode_table;
+        let len = u64::from(geometry.itable_blocks());
+        device.discard(start << bits, len << bits)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,52 @@
+//! Growing a file system: further groups behind those that are there.
+//!
+//! Growing changes little of what exists. The bitmaps, inode tables and copies of the superblock of
+//! the new groups lie where nothing reads yet, and are written first. One transaction of the
+//! file system's own journal then changes what makes them part of it:
+//!
+//! ```text
+//! old groups                                             │ new groups
+//! superblock, descriptors, bitmap of the last group,     │ bitmaps, tables, backups
+//! inode 7 and its blocks, backups                        │
+//! └───────────── 2. one transaction ────────────────────┘ └── 1. written, flushed ──┘
+//! ```
+//! Whatever cuts it off, the file system has either size and is clean once its journal is replayed,
+//! by the kernel, e2fsck or us. A file system without a journal is marked as not cleanly unmounted
+//! meanwhile, as by a mount: cut off, it must be checked.
+//!
+//! # Where descriptors go
+//!
+//! Each block of descriptors serves 64 or 128 groups (with 4 KiB blocks), and lies behind the
+//! superblock and behind each backup. When they need more blocks, in this order:
+//!
+//! 1. `meta_bg`: they lie in the groups that they describe, so there is always room.
+//! 2. `resize_inode`: blocks that were reserved behind the descriptors become descriptors. Inode 7,
+//!    which owned them, loses them, and gets those that new backups reserve.
+//! 3. Otherwise the file system gets `meta_bg` from here on, as the kernel does it, and inode 7
+//!    gives its blocks back. Nothing moves.
+//!
+//! # What stays
+//!
+//! Inodes per group and the share of the blocks that are reserved for root. A last group too short
+//! for its metadata and 50 blocks is left out, as by resize2fs.
+//!
+//! Left out: growing a mounted file system, shrinking, `64bit` for more than 2^32 blocks, external
+//! journals, multiple mount protection.
+//!
+//! Units: blocks unless a name says bytes, clusters or groups. Cost: two blocks or fewer for each
+//! new group without `flex_bg`, and for each new flex group with it; the transaction has a block
+//! for each block of descriptors and bitmap that changes, and one for each that inode 7 owns.
+
+mod changes;
+mod descriptors;
+mod error;
+mod grow;
+mod resize_inode;
+mod state;
+mod transaction;
+
+pub use error::Error;
+pub use grow::{Grown, Size, grow};
+
+/// What the functions of this crate return.
+pub type Result<T> = std::result::Result<T, Error>;

@@ -1,0 +1,118 @@
+//! The file system before it changes: mounted once so that nothing waits, then read.
+
+use std::sync::Arc;
+
+use uext4::tuning::Background;
+use uext4::{Image, OpenOptions, Volume};
+use uext4_blockdev::{BlockDevice, Clock};
+use uext4_jbd2::LogRun;
+use uext4_ondisk::features::{Compat, Incompat};
+use uext4_ondisk::group_desc::GroupDesc;
+use uext4_ondisk::superblock::{STATE_ERROR, SuperBlock};
+use uext4_ondisk::{Geometry, GroupNr, Ino, Lblk, Pblk};
+
+use crate::{Error, Result};
+
+/// A file system whose journal is empty.
+pub struct State {
+    pub image: Image,
+    pub superblock: SuperBlock,
+    pub geometry: Geometry,
+}
+
+impl State {
+    /// Mounts and unmounts the file system if that replays its journal or deletes orphans, and
+    /// reads what is there then.
+    ///
+    /// # Errors
+    /// Those of mounting, [`Error::HasErrors`], [`Error::Unsupported`].
+    pub fn open(device: &Arc<dyn BlockDevice>, clock: &Arc<dyn Clock>) -> Result<Self> {
+        let mut options = OpenOptions::default();
+        options.background = Background::None;
+        let before = Image::open(Arc::clone(device), &options)?;
+        if before
+            .superblock()
+            .features()
+            .incompat
+            .contains(Incompat::MMP)
+        {
+            let what = "growing a file system with multiple mount protection: clear the feature \
+                        mmp first, and set it again afterwards; what is missing";
+            return Err(Error::Unsupported { what });
+        }
+        let is_clean = is_left_clean(&before)?;
+        drop(before);
+        if !is_clean {
+            mount_once(device, clock, &options)?;
+        }
+        let image = Image::open(Arc::clone(device), &options)?;
+        let superblock = *image.superblock();
+        if superblock.s_state.get() & STATE_ERROR != 0 {
+            return Err(Error::HasErrors);
+        }
+        Ok(Self {
+            geometry: image.geometry().clone(),
+            superblock,
+            image,
+        })
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Arc<dyn BlockDevice> {
+        self.image.device()
+    }
+
+    /// Reads a block.
+    pub fn block(&self, block: Pblk) -> Result<Vec<u8>> {
+        let size = self.geometry.block_size;
+        let mut bytes = vec![0; size.len()];
+        let offset = block.0 << size.log2();
+        self.device().read_at(offset, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// A group's descriptor.
+    pub fn desc(&self, group: GroupNr) -> Result<GroupDesc> {
+        Ok(self.image.group_desc(group)?)
+    }
+
+    /// Where the log lies; `None` without a journal.
+    pub fn log(&self) -> Result<Option<Vec<LogRun>>> {
+        let has_journal = |s: &SuperBlock| s.features().compat.contains(Compat::HAS_JOURNAL);
+        if !has_journal(&self.superblock) {
+            return Ok(None);
+        }
+        let inode = self
+            .image
+            .inode(Ino(self.superblock.s_journal_inum.get()))?;
+        let end = u32::try_from(inode.size >> self.geometry.block_size.log2()).unwrap_or(u32::MAX);
+        let mut runs: Vec<LogRun> = Vec::new();
+        let mut next = 0;
+        // The mount has found a whole journal, in not too many pieces.
+        while next < end {
+            let run = self.image.map(&inode, Lblk(next), end - next)?;
+            runs.push(LogRun {
+                start: run.pblk,
+                len: run.len,
+            });
+            next = run.end();
+        }
+        Ok(Some(runs))
+    }
+}
+
+/// Whether nothing waits for a mount.
+fn is_left_clean(image: &Image) -> Result<bool> {
+    let superblock = image.superblock();
+    let needs_recovery = superblock.features().incompat.contains(Incompat::RECOVER);
+    Ok(!needs_recovery && superblock.was_left_clean() && image.orphans()?.is_empty())
+}
+
+fn mount_once(
+    device: &Arc<dyn BlockDevice>,
+    clock: &Arc<dyn Clock>,
+    options: &OpenOptions,
+) -> Result<()> {
+    let volume = Volume::open(Arc::clone(device), Arc::clone(clock), options)?;
+    Ok(volume.close()?)
+}

@@ -1,0 +1,144 @@
+//! Writes changes through the file system's own journal.
+
+use std::collections::BTreeMap;
+use std::error;
+use std::sync::Arc;
+
+use uext4_blockdev::{BlockDevice, Clock, WriteRequest};
+use uext4_buffer_cache::{BufferCache, ChecksumRule, Options, VerifyTag};
+use uext4_jbd2::{CommitCallbacks, Journal, LogRun, PreCommit, Tid};
+use uext4_ondisk::features::{Compat, Incompat};
+use uext4_ondisk::journal::JournalIncompat;
+use uext4_ondisk::superblock::{STATE_VALID, SUPERBLOCK_OFFSET, SuperBlock};
+use uext4_ondisk::{BlockSize, Pblk};
+use zerocopy::IntoBytes;
+
+use crate::state::State;
+use crate::{Error, Result};
+
+/// Every block has its checksum already, and nothing is counted.
+struct AsTheyAre;
+
+impl CommitCallbacks for AsTheyAre {
+    fn before_commit(&self, _: &PreCommit<'_>) -> std::result::Result<(), Box<dyn error::Error>> {
+        Ok(())
+    }
+
+    fn rule(&self, _: ChecksumRule, _: Pblk, _: &mut [u8]) {}
+
+    fn after_commit(&self, _: Tid) {}
+}
+
+/// Writes blocks that nothing refers to yet.
+pub fn write(
+    device: &dyn BlockDevice,
+    size: BlockSize,
+    blocks: &BTreeMap<Pblk, Vec<u8>>,
+) -> Result<()> {
+    let requests: Vec<WriteRequest<'_>> = blocks
+        .iter()
+        .map(|(block, bytes)| WriteRequest {
+            offset: block.0 << size.log2(),
+            buf: bytes,
+        })
+        .collect();
+    Ok(device.write_many(&requests)?)
+}
+
+/// Changes `blocks`, all of them or none if there is a journal, and the superblock last. Flushes
+/// what was written before, and what is written here. `superblock` is the one that the file system
+/// is left with; while it changes, it says that it is in use.
+pub fn commit(
+    state: &State,
+    clock: &Arc<dyn Clock>,
+    blocks: &BTreeMap<Pblk, Vec<u8>>,
+    superblock: &SuperBlock,
+) -> Result<()> {
+    let device = &**state.device();
+    let size = state.geometry.block_size;
+    let log = state.log()?;
+    let journal = log.map(|runs| log_of(state, clock, &runs)).transpose()?;
+    if let Some(most) = journal.as_ref().and_then(Journal::blocks_max)
+        && blocks.len() >= most as usize
+    {
+        let needed = blocks.len() + 1;
+        return Err(Error::JournalTooSmall { needed, most });
+    }
+    device.flush()?;
+    // From here on the log counts.
+    put_superblock(device, &in_use(&state.superblock))?;
+    if let Some(journal) = &journal {
+        let (at, whole) = superblock_block(state, &in_use(superblock))?;
+        let all = blocks.iter().map(|(&block, bytes)| (block, bytes));
+        log_blocks(journal, all.chain([(at, &whole)]))?;
+    }
+    // Before it replays a log, the kernel looks at the descriptors of all groups that the
+    // superblock says there are: they are home before it is.
+    write(device, size, blocks)?;
+    device.flush()?;
+    if let Some(journal) = &journal {
+        journal.flush(&AsTheyAre)?;
+    }
+    put_superblock(device, superblock)
+}
+
+/// The journal of a file system that was left clean: its log is empty.
+fn log_of(state: &State, clock: &Arc<dyn Clock>, runs: &[LogRun]) -> Result<Journal> {
+    let geometry = &state.geometry;
+    let device = Arc::clone(state.device());
+    let cache = BufferCache::new(device, geometry.block_size, Options::default());
+    let (clock, blocks) = (Arc::clone(clock), geometry.blocks_count);
+    let (journal, _) = Journal::open(Arc::new(cache), clock, blocks, runs)?;
+    journal.set_features(JournalIncompat::wanted(geometry.features))?;
+    Ok(journal)
+}
+
+/// Commits whole blocks as one transaction.
+fn log_blocks<'a>(
+    journal: &Journal,
+    blocks: impl Iterator<Item = (Pblk, &'a Vec<u8>)>,
+) -> Result<()> {
+    // No other thread has a handle, so that more than these may change: up to the whole log.
+    let handle = journal.start(journal.credits_max(), &AsTheyAre)?;
+    let rule = ChecksumRule {
+        kind: 0,
+        owner: 0,
+        generation: 0,
+    };
+    for (block, bytes) in blocks {
+        let buffer = journal.cache().getblk_new(block);
+        handle.modify(&buffer, VerifyTag(0), rule, |old| {
+            old.copy_from_slice(bytes)
+        });
+    }
+    drop(handle);
+    Ok(journal.commit_now(&AsTheyAre)?)
+}
+
+/// The block of the primary superblock with `superblock` in it.
+fn superblock_block(state: &State, superblock: &SuperBlock) -> Result<(Pblk, Vec<u8>)> {
+    let geometry = &state.geometry;
+    let block = geometry.superblock_block();
+    let mut bytes = state.block(block)?;
+    let at = (SUPERBLOCK_OFFSET - (block.0 << geometry.block_size.log2())) as usize;
+    bytes[at..at + size_of::<SuperBlock>()].copy_from_slice(superblock.as_bytes());
+    Ok((block, bytes))
+}
+
+/// A superblock as it is while the file system is in use.
+fn in_use(superblock: &SuperBlock) -> SuperBlock {
+    let mut superblock = *superblock;
+    let mut features = superblock.features();
+    match features.compat.contains(Compat::HAS_JOURNAL) {
+        true => features.incompat.insert(Incompat::RECOVER),
+        false => superblock.s_state = (superblock.s_state.get() & !STATE_VALID).into(),
+    }
+    superblock.set_features(features);
+    superblock.update_checksum();
+    superblock
+}
+
+fn put_superblock(device: &dyn BlockDevice, superblock: &SuperBlock) -> Result<()> {
+    device.write_at(SUPERBLOCK_OFFSET, superblock.as_bytes())?;
+    Ok(device.flush()?)
+}

@@ -1,0 +1,5 @@
+//! Growing, judged by e2fsck, resize2fs and the kernel, and cut off at every write.
+
+mod grow;
+mod kernel;
+mod power_cut;
