@@ -7,8 +7,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 use crate::args::{Change, View};
 use crate::commands::{
     build, cat, change, check, chmod, chown, completions, dedup_xattrs, doctor, fallocate, frag,
-    fsck, get, getfattr, help, info, ln, ls, man, manifest, mkdir, mkfs, mount, mv, output, put,
-    quota, repair, rm, salvage, script, setfattr, stat, stats, sync, tar, touch, tree, trim,
+    fsck, get, getfattr, grow, help, info, ln, ls, man, manifest, mkdir, mkfs, mount, mv, output,
+    put, quota, repair, rm, salvage, script, setfattr, stat, stats, sync, tar, touch, tree, trim,
     truncate, umount, undo,
 };
 use crate::failure::{self, Exit, Failure};
@@ -63,6 +63,7 @@ pub enum Command {
     Touch(Change<touch::TouchArgs>),
     Sync(sync::SyncArgs),
     DedupXattrs(dedup_xattrs::DedupXattrsArgs),
+    Grow(grow::GrowArgs),
     Trim(trim::TrimArgs),
     Quota(quota::QuotaArgs),
     Script(script::ScriptArgs),
@@ -122,6 +123,7 @@ pub fn run(cli: &Cli) -> Result<Exit, Failure> {
         Command::Touch(args) => change::run(&args.image, &args.what),
         Command::Sync(args) => sync::run(args, &mut out),
         Command::DedupXattrs(args) => dedup_xattrs::run(args, &mut out),
+        Command::Grow(args) => grow::run(args, &mut out),
         Command::Trim(args) => trim::run(args, &mut out),
         Command::Quota(args) => quota::run(args, &mut out),
         Command::Mount(args) => mount::run(args, &mut out),

@@ -15,6 +15,7 @@ pub mod frag;
 pub mod fsck;
 pub mod get;
 pub mod getfattr;
+pub mod grow;
 pub mod help;
 pub mod info;
 pub mod ln;

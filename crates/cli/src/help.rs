@@ -33,6 +33,7 @@ Change an image (every change goes through the journal):
                  Change files, as the programs of the same names do
   script         Run many commands in one opening of the image
   quota          Report the quotas of users, groups and projects, or set limits
+  grow           Make the file system larger
   trim, dedup-xattrs, sync
                  Discard free blocks; merge equal xattr blocks; replay the journal
 Check and repair an image:

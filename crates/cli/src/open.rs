@@ -441,7 +441,7 @@ pub fn holds_ext(device: &dyn BlockDevice) -> bool {
 }
 
 /// Fails with exit code 8 if the device holds something else, 4 if its superblock is lost.
-fn must_hold_ext(image: &Path, device: &Arc<dyn BlockDevice>) -> Result<(), Failure> {
+pub fn must_hold_ext(image: &Path, device: &Arc<dyn BlockDevice>) -> Result<(), Failure> {
     match holds_ext(&**device) {
         true => Ok(()),
         false => Err(identify::not_ext(image, device)),

@@ -16,7 +16,7 @@ pub const COMMANDS: [&str; 11] = [
 ];
 
 /// Those that write.
-pub const CHANGING: [&str; 23] = [
+pub const CHANGING: [&str; 24] = [
     "build",
     "mkfs",
     "put",
@@ -33,6 +33,7 @@ pub const CHANGING: [&str; 23] = [
     "touch",
     "sync",
     "dedup-xattrs",
+    "grow",
     "trim",
     "quota",
     "script",

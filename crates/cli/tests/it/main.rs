@@ -61,6 +61,7 @@ mod failing;
 mod finished;
 mod foreign;
 mod fsck;
+mod growing;
 mod help;
 mod host;
 mod hostile;
