@@ -77,7 +77,7 @@ pub fn grow_file(image: &Path, size: Size, extended: u64) -> Result<Grown, Error
     file.set_len(before.max(extended)).unwrap();
     let device: Arc<dyn BlockDevice> =
         Arc::new(FileDevice::open(image, Access::ReadWrite).unwrap());
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     grow(&device, &clock, size, before)
 }
 
