@@ -1,6 +1,8 @@
 //! GUID partition tables: a header with a checksum in the second sector and its copy in the last,
 //! each with a list of entries that has a checksum too.
 
+mod extend;
+
 use std::mem::{offset_of, size_of};
 
 use zerocopy::little_endian::{U16, U32, U64};
@@ -8,6 +10,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::{Damage, Partition, Table, TableKind, read_sector};
 use crate::{BlockDevice, Error};
+
+pub use extend::{ExtendError, disk_len, extend};
 
 /// First bytes of every header.
 pub const SIGNATURE: [u8; 8] = *b"EFI PART";
