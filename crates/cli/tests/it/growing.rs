@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::checking::ended;
-use crate::host::{assert_clean, dumpe2fs, has_tool, mke2fs, scratch, text, uext4_ok};
+use crate::host::{assert_clean, dumpe2fs, has_tool, mke2fs, run, scratch, text, uext4_ok};
 
 fn blocks(image: &Path) -> String {
     let head = dumpe2fs(image);
@@ -88,4 +88,47 @@ fn what_cannot_grow_keeps_its_file() {
     let (code, printed) = ended(&["grow", text(&image), "2M"]);
     assert_eq!(code, Some(8), "{printed}");
     assert_eq!(fs::metadata(&image).unwrap().len(), 1 << 20);
+}
+
+#[test]
+fn the_last_partition_grows_with_its_disk() {
+    if !has_tool("sfdisk") {
+        return;
+    }
+    let scratch = scratch();
+    let source = scratch.path().join("source");
+    fs::create_dir(&source).unwrap();
+    fs::write(source.join("file"), "contents").unwrap();
+    let image = scratch.path().join("image");
+    uext4_ok(&[
+        "build",
+        text(&source),
+        "-o",
+        text(&image),
+        "--gpt",
+        "--size",
+        "32M",
+    ]);
+    uext4_ok(&["grow", "--with-partition", text(&image), "96M"]);
+    let verified = run("sfdisk", &["--verify", text(&image)]);
+    assert!(
+        String::from_utf8_lossy(&verified).contains("No errors"),
+        "{verified:?}"
+    );
+    File::options()
+        .write(true)
+        .open(&image)
+        .unwrap()
+        .set_len(200 << 20)
+        .unwrap();
+    uext4_ok(&["grow", "--with-partition", text(&image)]);
+    run("sfdisk", &["--verify", text(&image)]);
+    assert_eq!(fs::metadata(&image).unwrap().len(), 200 << 20);
+    assert_eq!(uext4_ok(&["cat", text(&image), "/file"]), b"contents");
+    // The partition begins at 1 MiB.
+    let inner = scratch.path().join("inner");
+    fs::write(&inner, &fs::read(&image).unwrap()[1 << 20..]).unwrap();
+    assert_clean(&inner);
+    let count: u64 = blocks(&inner).parse().unwrap();
+    assert!(count * 4096 > 198 << 20, "{count} blocks");
 }
