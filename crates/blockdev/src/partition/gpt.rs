@@ -482,4 +482,48 @@ mod tests {
             assert_eq!(damage(Look::Everywhere).unwrap().len(), 1);
         }
     }
+
+    #[test]
+    fn the_last_partition_is_extended_and_both_tables_agree() {
+        use crate::MemoryDevice;
+        const SECTORS: u64 = 1024;
+        for size in [512, 4096] {
+            let device = MemoryDevice::new(2 * SECTORS * size);
+            // Numbers 1 and 4: between them are empty entries.
+            let mut entries = entry(40, 47).to_vec();
+            entries.resize(3 * 128, 0);
+            entries.extend(entry(100, 199));
+            entries.resize(16 * 1024, 0);
+            let put = |sector: u64, bytes: &[u8]| device.write_at(sector * size, bytes).unwrap();
+            put(1, header(1, SECTORS - 1, 2, &entries).as_bytes());
+            put(2, &entries);
+            let refused = |number, end| extend(&device, number, end).unwrap_err();
+            assert!(matches!(
+                refused(1, None),
+                ExtendError::NotLast { next: 4, .. }
+            ));
+            assert!(matches!(
+                refused(2, None),
+                ExtendError::NoPartition { number: 2 }
+            ));
+            let beyond = Some(2 * SECTORS * size);
+            assert!(matches!(
+                refused(4, beyond),
+                ExtendError::NoRoom { number: 4, .. }
+            ));
+
+            extend(&device, 4, Some(1001 * size)).unwrap();
+            extend(&device, 4, Some(300 * size)).unwrap();
+            let ends = || {
+                let table = read(&device, 512, Look::Everywhere).unwrap().unwrap();
+                let all = table.partitions.iter();
+                all.map(|p| (p.number, (p.start + p.len).div_ceil(4096)))
+                    .collect::<Vec<_>>()
+            };
+            let expected = [(1, 48 * size / 4096), (4, (1001 * size).div_ceil(4096))];
+            assert_eq!(ends(), expected);
+            put(1, &[0; 92]);
+            assert_eq!(ends(), expected);
+        }
+    }
 }

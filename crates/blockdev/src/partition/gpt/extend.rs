@@ -156,8 +156,8 @@ fn last_sector(entries: &[u8], header: &Header, number: u32) -> Result<u64, Exte
         .1
         .last_lba
         .get();
-    let behind = used.iter().filter(|(_, raw)| raw.first_lba.get() > last);
-    match behind.min_by_key(|(_, raw)| raw.first_lba.get()) {
+    let mut others = used.iter().filter(|(other, _)| *other != number);
+    match others.find(|(_, raw)| raw.last_lba.get() >= last) {
         Some(&(next, _)) => Err(ExtendError::NotLast { number, next }),
         None => Ok(last),
     }
