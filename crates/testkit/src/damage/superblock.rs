@@ -39,7 +39,7 @@ pub(super) const KINDS: &[Kind] = &[
     Kind::new("superblock-magic", "", |t| {
         backed(t, |sb| sb.s_magic = 0xEF51.into())
     }),
-    Kind::new("superblock-magic-without-a-backup", "", |t| {
+    Kind::new("superblock-magic-without-a-backup", "^bigalloc", |t| {
         let is_alone = t.geometry().backup_groups().next().is_none();
         is_alone.then(|| t.superblock(|sb| sb.s_magic = 0xEF51.into()))?
     }),
