@@ -35,11 +35,14 @@ pub enum Error {
         /// What limits them.
         why: &'static str,
     },
-    /// Errors are recorded in it.
-    #[error("errors are recorded in the file system: run `uext4 repair` first")]
-    HasErrors,
+    /// It is not what a mount leaves.
+    #[error("{what}: run `uext4 repair` first")]
+    Unsound {
+        /// What is wrong.
+        what: &'static str,
+    },
     /// Something that this crate does not do.
-    #[error("{what} is not supported")]
+    #[error("not supported: {what}")]
     Unsupported {
         /// What is in the way.
         what: &'static str,

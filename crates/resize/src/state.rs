@@ -5,7 +5,7 @@ use std::sync::Arc;
 use uext4::tuning::Background;
 use uext4::{Image, OpenOptions, Volume};
 use uext4_blockdev::{BlockDevice, Clock};
-use uext4_jbd2::LogRun;
+use uext4_jbd2::{LogRun, recover};
 use uext4_ondisk::features::{Compat, Incompat};
 use uext4_ondisk::group_desc::GroupDesc;
 use uext4_ondisk::superblock::{STATE_ERROR, SuperBlock};
@@ -25,31 +25,19 @@ impl State {
     /// reads what is there then.
     ///
     /// # Errors
-    /// Those of mounting, [`Error::HasErrors`], [`Error::Unsupported`].
+    /// Those of mounting, [`Error::Unsound`], [`Error::DeviceTooSmall`], [`Error::Unsupported`].
     pub fn open(device: &Arc<dyn BlockDevice>, clock: &Arc<dyn Clock>) -> Result<Self> {
         let mut options = OpenOptions::default();
         options.background = Background::None;
         let before = Image::open(Arc::clone(device), &options)?;
-        if before
-            .superblock()
-            .features()
-            .incompat
-            .contains(Incompat::MMP)
-        {
-            let what = "growing a file system with multiple mount protection: clear the feature \
-                        mmp first, and set it again afterwards; what is missing";
-            return Err(Error::Unsupported { what });
-        }
-        let is_clean = is_left_clean(&before)?;
-        drop(before);
-        if !is_clean {
+        check(&before)?;
+        if !is_left_clean(&before)? {
+            drop(before);
             mount_once(device, clock, &options)?;
         }
         let image = Image::open(Arc::clone(device), &options)?;
+        check(&image)?;
         let superblock = *image.superblock();
-        if superblock.s_state.get() & STATE_ERROR != 0 {
-            return Err(Error::HasErrors);
-        }
         Ok(Self {
             geometry: image.geometry().clone(),
             superblock,
@@ -97,8 +85,36 @@ impl State {
             });
             next = run.end();
         }
+        let (device, blocks) = (&**self.device(), self.geometry.blocks_count);
+        let waiting = recover(device, self.geometry.block_size, blocks, &runs)?;
+        if !waiting.replay.is_empty() {
+            let what = "the journal holds changes, and the superblock says that it is empty";
+            return Err(Error::Unsound { what });
+        }
         Ok(Some(runs))
     }
+}
+
+/// Fails with what keeps a file system from being resized.
+fn check(image: &Image) -> Result<()> {
+    let superblock = image.superblock();
+    if let Some(cut) = image.rescue().cut_off {
+        let (need, have) = (cut.need, cut.have);
+        return Err(Error::DeviceTooSmall { need, have });
+    }
+    let unsound = |what| Err(Error::Unsound { what });
+    if image.rescue().superblock.is_some() {
+        return unsound("the superblock is damaged");
+    }
+    if superblock.s_state.get() & STATE_ERROR != 0 {
+        return unsound("errors are recorded in the file system");
+    }
+    if superblock.features().incompat.contains(Incompat::MMP) {
+        let what = "multiple mount protection; clear the feature mmp with tune2fs first, and \
+                    set it again afterwards";
+        return Err(Error::Unsupported { what });
+    }
+    Ok(())
 }
 
 /// Whether nothing waits for a mount.

@@ -215,7 +215,7 @@ fn failure(image: &Path, error: &Error) -> Failure {
             )
         }
         Error::Device(error) => device_failure(image, error),
-        Error::HasErrors => Failure::new(Exit::Damaged, format_args!("{shown}: {error}")),
+        Error::Unsound { .. } => Failure::new(Exit::Damaged, format_args!("{shown}: {error}")),
         _ => Failure::new(Exit::CouldNot, format_args!("{shown}: {error}")),
     }
 }

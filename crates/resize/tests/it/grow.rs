@@ -8,7 +8,9 @@ use std::sync::Arc;
 use tempfile::TempDir;
 use uext4_blockdev::{Access, BlockDevice, Clock, FileDevice, SystemClock};
 use uext4_resize::{Error, Grown, Size, grow};
-use uext4_testkit::e2fsprogs::{assert_clean, assert_e2fsck, debugfs, dumpe2fs, mke2fs};
+use uext4_testkit::e2fsprogs::{
+    assert_clean, assert_e2fsck, debugfs, debugfs_write, dumpe2fs, mke2fs,
+};
 use uext4_testkit::has_tool;
 
 /// Options of mke2fs, sizes before and after in MiB.
@@ -173,4 +175,35 @@ fn sizes_that_cannot_be_are_refused() {
     assert_eq!(same.before, same.after);
     assert_eq!(fs::read(&image).unwrap().len(), before.len());
     assert_clean(&image);
+}
+
+#[test]
+fn what_must_be_repaired_first_is_refused() {
+    if !has_tool("mke2fs") {
+        println!("skipped: no e2fsprogs");
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let image = image(&dir, "-t ext4 -b 1024", 64);
+    let whole = fs::read(&image).unwrap();
+    let refused = |change: &dyn Fn(&mut Vec<u8>), said: &str| {
+        let mut bytes = whole.clone();
+        change(&mut bytes);
+        fs::write(&image, &bytes).unwrap();
+        let error = grow_file(&image, Size::Device, 0).unwrap_err();
+        assert!(error.to_string().contains(said), "{error}");
+        assert!(fs::read(&image).unwrap() == bytes, "{said}");
+    };
+    refused(
+        &|bytes| bytes.truncate(40 << 20),
+        "67108864 bytes are needed",
+    );
+    refused(
+        &|bytes| bytes[1024 + 0x78] ^= 1,
+        "the superblock is damaged",
+    );
+    fs::write(&image, &whole).unwrap();
+    debugfs_write(&image, ["ssv state 3"]);
+    let marked = fs::read(&image).unwrap();
+    refused(&|bytes| bytes.clone_from(&marked), "errors are recorded");
 }
