@@ -101,6 +101,9 @@ pub enum Error {
     /// The resulting superblock is not one this implementation accepts.
     #[error("the layout asked for is not valid: {0}")]
     Shape(#[from] Damage),
+    /// The file system that is to be changed is damaged.
+    #[error(transparent)]
+    Damaged(Damage),
     /// A file of the new file system cannot be stored.
     #[error("the layout asked for cannot be stored: {0}")]
     Pack(#[from] PackError),

@@ -18,6 +18,8 @@
 //! Units: blocks of the file system unless a name says bytes, clusters or groups. Identity and time
 //! are options: the same options give the same bytes.
 //!
+//! [`change_uuid`] gives a file system that is there another UUID, with all that depends on it.
+//!
 //! Left out: external journals, revision 0, bad block lists, filling from a directory (that is the
 //! image builder's), and asking the device for its alignment.
 
@@ -36,6 +38,7 @@ mod journal;
 mod journal_options;
 mod layout;
 mod mmp;
+mod new_uuid;
 mod options;
 mod orphan_file;
 mod plan;
@@ -57,6 +60,7 @@ pub use format::format;
 pub use fs_type::FsType;
 pub use journal_options::{JournalOptions, parse_journal};
 pub use layout::{Layout, layout};
+pub use new_uuid::{NewUuid, change_uuid};
 pub use options::{BlockSizeWish, ErrorsBehavior, Options};
 pub use profile::UsageType;
 pub use resize_inode::{ResizeMap, resize_map};

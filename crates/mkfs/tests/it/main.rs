@@ -6,4 +6,5 @@ mod device;
 mod flags;
 mod kernel;
 mod matrix;
+mod new_uuid;
 mod oracle;
