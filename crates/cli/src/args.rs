@@ -1,5 +1,6 @@
 //! Options that subcommands share: the image, and how it is read and written.
 
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -54,7 +55,7 @@ pub struct PlaceArgs {
 }
 
 /// What is read, and how.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct ImageArgs {
     #[command(flatten)]
     pub place: PlaceArgs,
@@ -75,6 +76,36 @@ pub struct ImageArgs {
         hide_long_help = true
     )]
     pub no_replay: bool,
+}
+
+/// Several images that are read one after the other, each in the same way.
+#[derive(Args, Debug)]
+pub struct ImagesArgs {
+    #[command(flatten)]
+    first: ImageArgs,
+    /// More images
+    #[arg(value_name = "IMAGE")]
+    more: Vec<PathBuf>,
+}
+
+impl ImagesArgs {
+    /// Each image, as commands that read one take it.
+    pub fn each(&self) -> impl Iterator<Item = ImageArgs> {
+        let more = self.more.iter().map(|image| {
+            let mut args = self.first.clone();
+            args.place.image.clone_from(image);
+            args
+        });
+        std::iter::once(self.first.clone()).chain(more)
+    }
+
+    /// What stands before the paths of an image: its name and a colon if there are several.
+    pub fn prefix(&self, image: &ImageArgs) -> Vec<u8> {
+        match self.more.is_empty() {
+            true => Vec::new(),
+            false => [image.place.image.as_os_str().as_bytes(), b":"].concat(),
+        }
+    }
 }
 
 /// What is written, and how.

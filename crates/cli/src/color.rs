@@ -13,7 +13,8 @@ use crate::show::escaped;
 /// Whether names are colored.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct ColorArgs {
-    /// Color names as LS_COLORS says: auto (on a terminal, unless NO_COLOR is set), always, never
+    /// Color the output, names as LS_COLORS says: auto (on a terminal without NO_COLOR), always,
+    /// never
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = When::Auto)]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "always")]
     #[arg(hide_default_value = true, hide_possible_values = true)]
@@ -33,17 +34,24 @@ enum When {
 pub struct Colors(Option<LsColors>);
 
 impl ColorArgs {
-    /// Reads the environment and looks at standard output.
-    pub fn read(self) -> Colors {
-        let is_on = match self.color {
+    /// Whether there are colors; looks at the environment and at standard output.
+    pub fn is_on(self) -> bool {
+        match self.color {
             When::Always => true,
             When::Never => false,
             When::Auto => {
                 let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
                 !no_color && std::io::stdout().is_terminal()
             }
-        };
-        Colors(is_on.then(|| LsColors::from_env().unwrap_or_default()))
+        }
+    }
+
+    /// The colors of names.
+    pub fn read(self) -> Colors {
+        Colors(
+            self.is_on()
+                .then(|| LsColors::from_env().unwrap_or_default()),
+        )
     }
 }
 

@@ -6,10 +6,10 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::args::{Change, View};
 use crate::commands::{
-    build, cat, change, check, chmod, chown, completions, dedup_xattrs, doctor, fallocate, frag,
-    fsck, get, getfattr, grow, help, info, ln, ls, man, manifest, mkdir, mkfs, mount, mv, output,
-    put, quota, repair, rm, salvage, script, setfattr, stat, stats, sync, tar, touch, tree, trim,
-    truncate, umount, undo,
+    build, cat, change, check, chmod, chown, completions, dedup_xattrs, doctor, du, fallocate,
+    find, frag, fsck, get, getfattr, grep, grow, help, info, ln, ls, man, manifest, mkdir, mkfs,
+    mount, mv, output, put, quota, repair, rm, salvage, script, setfattr, stat, stats, sync, tar,
+    touch, tree, trim, truncate, umount, undo,
 };
 use crate::failure::{self, Exit, Failure};
 use crate::help::with_front_page;
@@ -37,6 +37,9 @@ pub enum Command {
     Info(info::InfoArgs),
     Ls(View<ls::LsArgs>),
     Tree(tree::TreeArgs),
+    Find(Box<find::FindArgs>),
+    Grep(Box<grep::GrepArgs>),
+    Du(View<du::DuArgs>),
     Cat(View<cat::CatArgs>),
     Stat(View<stat::StatArgs>),
     Get(get::GetArgs),
@@ -97,6 +100,9 @@ pub fn run(cli: &Cli) -> Result<Exit, Failure> {
         Command::Info(args) => info::run(args, &mut out),
         Command::Ls(args) => ls::run(&args.what, &open::open(&args.image)?, &mut out),
         Command::Tree(args) => tree::run(args, &mut out),
+        Command::Find(args) => find::run(args, &mut out),
+        Command::Grep(args) => grep::run(args, &mut out),
+        Command::Du(args) => du::run(&args.what, &open::open(&args.image)?, &mut out),
         Command::Cat(args) => cat::run(&args.what, &open::open(&args.image)?, &mut out),
         Command::Stat(args) => stat::run(&args.what, &open::open(&args.image)?, &mut out),
         Command::Get(args) => get::run(args, &mut out),

@@ -1,13 +1,15 @@
 //! Exit codes.
 //!
 //! `mount` and `umount` end with the codes of mount(8), `repair` and `fsck` with those of fsck(8),
-//! all others with [`Exit::code`].
+//! `grep` with those of grep(1), all others with [`Exit::code`].
 
 /// How the command ended: stable, and documented by `uext4 help exit-codes`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Exit {
     /// Done.
     Success,
+    /// Nothing that was searched matches.
+    NoMatch,
     /// A path does not exist in the image, or a part of what was asked could not be done; the rest
     /// was.
     Incomplete,
@@ -34,7 +36,7 @@ impl Exit {
     pub fn code(self) -> u8 {
         match self {
             Self::Success => 0,
-            Self::Incomplete | Self::Repaired => 1,
+            Self::NoMatch | Self::Incomplete | Self::Repaired => 1,
             Self::Usage => 2,
             Self::Damaged => 4,
             Self::CouldNot | Self::Denied | Self::System | Self::Internal | Self::Interrupted => 8,
@@ -49,7 +51,18 @@ impl Exit {
             Self::System => 2,
             Self::Internal => 4,
             Self::Interrupted => 8,
-            Self::Incomplete | Self::Repaired | Self::Damaged | Self::CouldNot => 32,
+            Self::NoMatch | Self::Incomplete | Self::Repaired | Self::Damaged | Self::CouldNot => {
+                32
+            }
+        }
+    }
+
+    /// The code of `grep`, as grep(1) has it.
+    pub fn grep_code(self) -> u8 {
+        match self {
+            Self::Success => 0,
+            Self::NoMatch => 1,
+            _ => 2,
         }
     }
 
@@ -58,7 +71,7 @@ impl Exit {
         match self {
             Self::Success => 0,
             Self::Repaired => 1,
-            Self::Incomplete | Self::Damaged => 4,
+            Self::NoMatch | Self::Incomplete | Self::Damaged => 4,
             Self::CouldNot | Self::Denied | Self::System | Self::Internal => 8,
             Self::Usage => 16,
             Self::Interrupted => 32,

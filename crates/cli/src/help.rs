@@ -13,8 +13,10 @@ const FRONT_PAGE: &str = "\
 Usage: uext4 COMMAND [OPTIONS] IMAGE [PATH]...
 
 Read an image (the image is never written to):
-  ls             List a directory
-  tree           Draw a directory and everything below it
+  ls, tree       List a directory; draw it and everything below it
+  find           Find files by name, size, time, owner, permissions or attributes
+  grep           Search the contents of files, in any number of images
+  du             Show how much space directories take
   cat            Print the contents of files
   stat           Show one inode: times, flags, extended attributes, extents
   get            Copy files and directories out of the image
@@ -52,7 +54,7 @@ Options: -h, --help; -V, --version
 
 Exit codes: 0 done, or clean; 1 part of the work could not be done; 2 wrong usage;
 4 the image is damaged; 8 failed. mount and umount have those of mount(8), repair and
-fsck those of fsck(8).
+fsck those of fsck(8), grep those of grep(1).
 
 Example: uext4 build ./rootfs -o disk.img && uext4 ls -l disk.img /etc
 ";
@@ -127,7 +129,7 @@ How `uext4 build` (and `uext4 mkfs -d`) chooses the size of the image:
 ";
 
 const EXIT_CODES: &str = "\
-Every command but mount, umount, repair and fsck ends with one of these exit codes:
+Every command but mount, umount, repair, fsck and grep ends with one of these exit codes:
 
   0  done; for check: the file system is clean
   1  a path does not exist in the image, or part of the work could not be done (the rest was)
@@ -156,12 +158,20 @@ repair and fsck have the exit codes of fsck(8):
   8   failed: no such image, in use, no permission, I/O error, unsupported feature
   16  the command line is wrong
   32  interrupted
+
+grep has the exit codes of grep(1):
+
+  0  a line matches
+  1  no line matches
+  2  an error, also one with a part of the work: with -q 0 if a line matches
 ";
 
 const EXAMPLES: &str = "\
   uext4 ls -l disk.img /etc             list a directory
   uext4 tree disk.img | less            everything, as a tree
   uext4 cat disk.img /etc/os-release    a file to standard output
+  uext4 grep -il password *.img         files of many images that match
+  uext4 find disk.img --perm -4000      set-user-id programs
   uext4 get disk.img /home ./home       copy a directory out
   uext4 tar disk.img > disk.tar         all of it, with xattrs, hard links and holes
   uext4 build ./rootfs -o disk.img      an image from a directory or a tar archive

@@ -18,9 +18,11 @@ mod examination;
 mod exit;
 mod extents;
 mod failure;
+mod find_filter;
 mod format;
 mod free;
 mod fsck_progress;
+mod grep;
 mod group_space;
 mod help;
 mod helper;
@@ -70,17 +72,11 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
     if is_json {
         messages::choose_json();
     }
-    if words
-        .get(1)
-        .is_some_and(|word| word == "mount" || word == "umount")
-    {
-        messages::choose_mount_codes();
-    }
-    if words
-        .get(1)
-        .is_some_and(|word| word == "repair" || word == "fsck")
-    {
-        messages::choose_fsck_codes();
+    match words.get(1).and_then(|word| word.to_str()) {
+        Some("mount" | "umount") => messages::choose_mount_codes(),
+        Some("repair" | "fsck") => messages::choose_fsck_codes(),
+        Some("grep") => messages::choose_grep_codes(),
+        _ => {}
     }
     let ended = |exit: Exit| ExitCode::from(messages::code(exit));
     let parsed = command_line::command().try_get_matches_from(words);

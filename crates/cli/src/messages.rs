@@ -11,10 +11,11 @@ use crate::json::Json;
 
 /// The command line asks for JSON.
 static JSON: AtomicBool = AtomicBool::new(false);
-/// Whose exit codes the command has: its own, [`MOUNT`] or [`FSCK`].
+/// Whose exit codes the command has: its own, [`MOUNT`], [`FSCK`] or [`GREP`].
 static CODES: AtomicU8 = AtomicU8::new(0);
 const MOUNT: u8 = 1;
 const FSCK: u8 = 2;
+const GREP: u8 = 3;
 
 /// Chooses JSON for all messages to come.
 pub fn choose_json() {
@@ -31,11 +32,17 @@ pub fn choose_fsck_codes() {
     CODES.store(FSCK, Relaxed);
 }
 
+/// Chooses the exit codes of grep(1).
+pub fn choose_grep_codes() {
+    CODES.store(GREP, Relaxed);
+}
+
 /// What the process ends with.
 pub fn code(exit: Exit) -> u8 {
     match CODES.load(Relaxed) {
         MOUNT => exit.mount_code(),
         FSCK => exit.fsck_code(),
+        GREP => exit.grep_code(),
         _ => exit.code(),
     }
 }

@@ -10,6 +10,11 @@ use uext4_ondisk::inode::{FileType, Timestamp};
 /// A name or path for a line of text: backslashes, control characters and what is not UTF-8 are
 /// escaped as in C.
 pub fn escaped(bytes: &[u8]) -> String {
+    // Most names are so.
+    let is_plain = |byte: &u8| matches!(byte, b' '..=b'~') && *byte != b'\\';
+    if bytes.iter().all(is_plain) {
+        return String::from_utf8_lossy(bytes).into_owned();
+    }
     let mut shown = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
         for c in chunk.valid().chars() {

@@ -173,10 +173,37 @@ impl List<'_> {
     }
 
     fn object(&mut self, entry: &Entry, path: &[u8]) -> Result<(), Failure> {
-        object(&mut self.json, self.fs, entry, path, &mut self.complaints);
+        object(
+            &mut self.json,
+            self.fs,
+            Named { image: b"", path },
+            entry,
+            &mut self.complaints,
+        );
         self.out.write_all(self.json.as_bytes())?;
         self.json.continue_array();
         Ok(())
+    }
+}
+
+/// What an entry is called.
+#[derive(Clone, Copy, Debug)]
+pub struct Named<'a> {
+    /// The image and a colon, where there are several; else nothing.
+    pub image: &'a [u8],
+    /// Its path in the image.
+    pub path: &'a [u8],
+}
+
+impl Named<'_> {
+    /// Both, as `grep` writes them.
+    pub fn whole(&self) -> Vec<u8> {
+        [self.image, self.path].concat()
+    }
+
+    /// The same for a line of text.
+    pub fn escaped(&self) -> String {
+        escaped(&self.whole())
     }
 }
 
@@ -184,12 +211,15 @@ impl List<'_> {
 pub fn object(
     json: &mut Json,
     fs: &Image,
+    named: Named<'_>,
     entry: &Entry,
-    path: &[u8],
     complaints: &mut Complaints,
 ) {
     json.open_object();
-    json.key("path").text(path);
+    if let Some(image) = named.image.strip_suffix(b":") {
+        json.key("image").text(image);
+    }
+    json.key("path").text(named.path);
     let result = match &entry.inode {
         Ok(inode) => record::write(json, fs, inode).map_err(|e| e.to_string()),
         Err(error) => {
@@ -199,7 +229,10 @@ pub fn object(
     };
     let problem = entry.problem.as_ref().map(ToString::to_string);
     if let Some(error) = result.err().or(problem) {
-        complaints.report(Exit::Incomplete, format_args!("{}: {error}", escaped(path)));
+        complaints.report(
+            Exit::Incomplete,
+            format_args!("{}: {error}", named.escaped()),
+        );
         json.key("error").string(&error);
     }
     json.close_object();

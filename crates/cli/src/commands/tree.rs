@@ -7,7 +7,7 @@ use clap::Args;
 use uext4::FollowLast;
 use uext4_ondisk::inode::FileType;
 
-use super::ls::object;
+use super::ls::{Named, object};
 use super::{Output, bytes};
 use crate::args::{ImageArgs, long_help};
 use crate::color::ColorArgs;
@@ -65,7 +65,11 @@ pub fn run(args: &TreeArgs, out: &mut Output) -> Result<Exit, Failure> {
         }
         let full = joined(path, walk.path());
         if args.json {
-            object(&mut json, &fs, &entry, &full, &mut complaints);
+            let named = Named {
+                image: b"",
+                path: &full,
+            };
+            object(&mut json, &fs, named, &entry, &mut complaints);
             out.write_all(json.as_bytes())?;
             json.continue_array();
             continue;

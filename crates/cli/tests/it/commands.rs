@@ -11,8 +11,9 @@ use tempfile::TempDir;
 
 use crate::host::{dumpe2fs, has_tool, mke2fs, scratch, text, uext4, uext4_ok};
 
-pub const COMMANDS: [&str; 11] = [
-    "info", "ls", "tree", "cat", "stat", "get", "tar", "manifest", "frag", "stats", "check",
+pub const COMMANDS: [&str; 14] = [
+    "info", "ls", "tree", "find", "grep", "du", "cat", "stat", "get", "tar", "manifest", "frag",
+    "stats", "check",
 ];
 
 /// Those that write.
@@ -117,10 +118,13 @@ fn a_missing_image_is_named() {
         arguments.extend(match command {
             "cat" | "stat" => &["/x"][..],
             "get" => &["/x", "/y"],
+            // The pattern comes first.
+            "grep" => &["/no/such.img"],
             _ => &[],
         });
+        let code = if command == "grep" { 2 } else { 8 };
         let output = uext4(&arguments);
-        assert_eq!(exit_code(&output), 8, "{command}");
+        assert_eq!(exit_code(&output), code, "{command}");
         assert!(stderr(&output).contains("/no/such.img"), "{command}");
     }
 }

@@ -8,6 +8,7 @@
 //! | [`json`] | does JSON say all of it, and only one thing? |
 //! | [`statuses`] | exit codes with closed pipes and full devices, and the options of coreutils |
 //! | [`commands`] | exit codes, help, JSON, partitions, backups, pipes |
+//! | [`finding`] | do `find`, `grep` and `du` find what their namesakes find? |
 //! | [`making`] | are new file systems sound, reproducible, and whole or not there at all? |
 //! | [`sources`] | copies of a tree, fakeroot, files without a size: what does `build` make of them? |
 //! | [`replacing`] | what is overwritten only after a question, or with an option? |
@@ -58,6 +59,7 @@ mod direct;
 mod documents;
 mod ends;
 mod failing;
+mod finding;
 mod finished;
 mod foreign;
 mod fsck;
