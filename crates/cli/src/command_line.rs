@@ -6,10 +6,10 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::args::{Change, View};
 use crate::commands::{
-    build, cat, change, check, chmod, chown, completions, dedup_xattrs, doctor, du, fallocate,
-    find, frag, fsck, get, getfattr, grep, grow, help, info, ln, ls, man, manifest, mkdir, mkfs,
-    mount, mv, output, put, quota, repair, rm, salvage, script, setfattr, stat, stats, sync, tar,
-    touch, tree, trim, truncate, umount, undo,
+    build, cat, change, check, chmod, chown, clone, completions, dedup_xattrs, doctor, du,
+    fallocate, find, frag, fsck, get, getfattr, grep, grow, help, info, ln, ls, man, manifest,
+    mkdir, mkfs, mount, mv, output, put, quota, repair, rm, salvage, script, setfattr, stat, stats,
+    sync, tar, touch, tree, trim, truncate, umount, undo,
 };
 use crate::failure::{self, Exit, Failure};
 use crate::help::with_front_page;
@@ -34,6 +34,7 @@ pub struct Cli {
 pub enum Command {
     Build(Box<build::BuildArgs>),
     Mkfs(Box<mkfs::MkfsArgs>),
+    Clone(clone::CloneArgs),
     Info(info::InfoArgs),
     Ls(View<ls::LsArgs>),
     Tree(tree::TreeArgs),
@@ -97,6 +98,7 @@ pub fn run(cli: &Cli) -> Result<Exit, Failure> {
     let exit = match &cli.command {
         Command::Build(args) => build::run(args, &mut out),
         Command::Mkfs(args) => mkfs::run(args, &mut out),
+        Command::Clone(args) => clone::run(args, &mut out),
         Command::Info(args) => info::run(args, &mut out),
         Command::Ls(args) => ls::run(&args.what, &open::open(&args.image)?, &mut out),
         Command::Tree(args) => tree::run(args, &mut out),

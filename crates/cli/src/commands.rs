@@ -7,6 +7,7 @@ pub mod change;
 pub mod check;
 pub mod chmod;
 pub mod chown;
+pub mod clone;
 pub mod completions;
 pub mod dedup_xattrs;
 pub mod doctor;

@@ -29,6 +29,7 @@ Read an image (the image is never written to):
 Make an image:
   build          Make an image from a directory or a tar archive
   mkfs           Make an empty file system, with the flags of mke2fs
+  clone          Copy an image, and give the copy a UUID of its own
 Change an image (every change goes through the journal):
   put            Copy files and directories into the image
   mkdir, touch, ln, mv, rm, chmod, chown, truncate, fallocate, setfattr

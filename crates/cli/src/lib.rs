@@ -27,6 +27,7 @@ mod group_space;
 mod help;
 mod helper;
 mod identify;
+mod image_copy;
 mod interrupt;
 mod json;
 mod listener;

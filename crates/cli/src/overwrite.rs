@@ -56,7 +56,7 @@ pub fn may_replace(image: &Path) -> Result<(), Failure> {
                 image.display(),
             );
             Err(Failure::new(Exit::CouldNot, what)
-                .hint("replace it without a question: `uext4 build --force`, `uext4 mkfs -F`"))
+                .hint("replace it without a question: `--force`, with mkfs `-F`"))
         }
     }
 }

@@ -112,6 +112,25 @@ impl Progress {
     }
 }
 
+/// How much of an image has been copied.
+#[derive(Debug)]
+pub struct Copying(Option<Bar>);
+
+impl Copying {
+    /// Begins with an image of so many bytes.
+    pub fn new(len: u64) -> Self {
+        Self(Bar::new(Some(len), COPYING))
+    }
+
+    /// Shows that the copy has come to `at`.
+    pub fn show(&self, at: u64) {
+        if let Some(Bar { bar, .. }) = &self.0 {
+            bar.set_position(at);
+            bar.set_message(format!("{} copied", size_text(at)));
+        }
+    }
+}
+
 /// How far an examination is: one bar for all passes of a round.
 #[derive(Debug)]
 pub struct Examining {

@@ -1,7 +1,5 @@
 //! `repair`: makes a damaged file system consistent, after showing how.
 
-mod into;
-
 use std::fs::File;
 use std::io::{BufRead, BufReader, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -15,10 +13,10 @@ use uext4_fsck::{
     Error, Loss, Observer, Outcome, Record, SharedBlocks, UnfinishedRepair, When, Writes, apply,
 };
 
-use self::into::{Copy, must_not_exist};
 use super::Output;
 use crate::examination::{self, ExamineArgs, Watching, counted};
 use crate::failure::{Exit, Failure};
+use crate::image_copy::{Copy, must_not_exist};
 use crate::messages;
 use crate::show::escaped;
 use crate::{identify, interrupt, open};
@@ -289,7 +287,7 @@ pub fn carry_out(
         };
         return done.map_err(|error| args.failure(&error));
     };
-    let copy = Copy::of(image, into, interrupt::stop_if_requested)?;
+    let copy = Copy::of(image, into, |_| interrupt::stop_if_requested())?;
     let part = open::part(Arc::new(copy.device()?), &args.image.place)?;
     let done = apply::to_copy(&*part, &outcome.overlay, writes);
     done.map_err(|error| args.failure(&error))?;

@@ -20,6 +20,7 @@ pub const COMMANDS: [&str; 14] = [
 pub const CHANGING: [&str; 24] = [
     "build",
     "mkfs",
+    "clone",
     "put",
     "mkdir",
     "rm",

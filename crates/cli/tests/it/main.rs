@@ -9,6 +9,7 @@
 //! | [`statuses`] | exit codes with closed pipes and full devices, and the options of coreutils |
 //! | [`commands`] | exit codes, help, JSON, partitions, backups, pipes |
 //! | [`finding`] | do `find`, `grep` and `du` find what their namesakes find? |
+//! | [`cloning`] | is a clone sound, with a UUID of its own in all places, and else the same? |
 //! | [`making`] | are new file systems sound, reproducible, and whole or not there at all? |
 //! | [`sources`] | copies of a tree, fakeroot, files without a size: what does `build` make of them? |
 //! | [`replacing`] | what is overwritten only after a question, or with an option? |
@@ -52,6 +53,7 @@ mod attributes;
 mod calls;
 mod changing;
 mod checking;
+mod cloning;
 mod commands;
 mod copies;
 mod crowd;

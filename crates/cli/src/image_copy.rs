@@ -1,4 +1,4 @@
-//! `repair --into NEW`: the copy of the image, which gets its name when it is whole.
+//! A copy of an image, which gets its name when it is whole: `clone`, `repair --into`.
 
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -36,10 +36,9 @@ impl New {
                 return Ok(new);
             }
         }
-        let mut builder = Builder::new();
-        builder.prefix(".uext4-repair-");
-        builder.permissions(Permissions::from_mode(mode));
-        builder.tempfile_in(directory).map(Self::Hidden)
+        let mode = Permissions::from_mode(mode);
+        let hidden = builder().permissions(mode).tempfile_in(directory);
+        hidden.map(Self::Hidden)
     }
 
     fn file(&self) -> &File {
@@ -56,19 +55,42 @@ impl New {
         }
     }
 
+    /// Links a file without a name.
+    fn link(&self, to: &Path) -> io::Result<()> {
+        let follow = AtFlags::SYMLINK_FOLLOW;
+        rustix::fs::linkat(CWD, self.path(), CWD, to, follow).map_err(io::Error::from)
+    }
+
     /// Gives it a name that no other file has.
     fn name(self, to: &Path) -> io::Result<()> {
         match self {
-            Self::Nameless(_) => {
-                let follow = AtFlags::SYMLINK_FOLLOW;
-                rustix::fs::linkat(CWD, self.path(), CWD, to, follow).map_err(io::Error::from)
-            }
+            Self::Nameless(_) => self.link(to),
             Self::Hidden(file) => match file.persist_noclobber(to) {
                 Ok(_) => Ok(()),
                 Err(error) => Err(error.error),
             },
         }
     }
+
+    /// Gives it a name that another file may have, which is then gone.
+    fn take_name(self, to: &Path) -> io::Result<()> {
+        let hidden = match self {
+            // There is no way to link a file over another.
+            Self::Nameless(_) => builder().make_in(directory(to), |path| self.link(path))?,
+            Self::Hidden(file) => {
+                return file.persist(to).map(drop).map_err(|error| error.error);
+            }
+        };
+        let persisted = hidden.into_temp_path().persist(to);
+        persisted.map_err(|error| error.error)
+    }
+}
+
+/// Makes hidden names.
+fn builder() -> Builder<'static, 'static> {
+    let mut builder = Builder::new();
+    builder.prefix(".uext4-copy-");
+    builder
 }
 
 /// A copy that has no name of its own yet. Dropped, it is gone.
@@ -79,14 +101,15 @@ pub struct Copy {
 
 impl Copy {
     /// Copies `image`: sharing its blocks where the file system can, else with holes for zeroes.
-    /// Who may not read the image may not read the copy. `go_on` is asked once for each piece.
+    /// Who may not read the image may not read the copy. `go_on` is asked once for each piece,
+    /// with where it begins.
     ///
     /// # Errors
     /// Exit 8 if the image cannot be read, or the copy not be written; those of `go_on`.
     pub fn of(
         image: &Path,
         to: &Path,
-        mut go_on: impl FnMut() -> Result<(), Failure>,
+        mut go_on: impl FnMut(u64) -> Result<(), Failure>,
     ) -> Result<Self, Failure> {
         let failed = |error: io::Error| Failure::io(to.display(), &error);
         let source = File::open(image).map_err(|error| Failure::io(image.display(), &error))?;
@@ -110,7 +133,7 @@ impl Copy {
     fn copy_data(
         &self,
         image: &Path,
-        go_on: &mut dyn FnMut() -> Result<(), Failure>,
+        go_on: &mut dyn FnMut(u64) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let unread = |error| device_failure(image, &error);
         let unwritten = |error| device_failure(&self.to, &error);
@@ -122,7 +145,7 @@ impl Copy {
         while let Some(data) = from.next_data(at).map_err(unread)? {
             at = data.start;
             while at < data.end {
-                go_on()?;
+                go_on(at)?;
                 let len = (data.end - at).min(buf.len() as u64) as usize;
                 from.read_at(at, &mut buf[..len]).map_err(unread)?;
                 write_data(&copy, at, &buf[..len]).map_err(unwritten)?;
@@ -146,10 +169,22 @@ impl Copy {
     /// # Errors
     /// Exit 8; there is no copy then.
     pub fn finish(self) -> Result<(), Failure> {
+        self.finish_by(New::name)
+    }
+
+    /// Makes it durable and gives it its name, in place of any file that has it.
+    ///
+    /// # Errors
+    /// Exit 8; there is no copy then.
+    pub fn replace(self) -> Result<(), Failure> {
+        self.finish_by(New::take_name)
+    }
+
+    fn finish_by(self, name: fn(New, &Path) -> io::Result<()>) -> Result<(), Failure> {
         let to = self.to;
         let failed = |error: io::Error| Failure::io(to.display(), &error);
         self.file.file().sync_all().map_err(failed)?;
-        self.file.name(&to).map_err(|error| match error.kind() {
+        name(self.file, &to).map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => exists_already(&to),
             _ => failed(error),
         })?;
@@ -229,7 +264,7 @@ mod tests {
         let (image, bytes) = image(dir.path());
         fs::set_permissions(&image, Permissions::from_mode(0o600)).unwrap();
         let to = dir.path().join("to");
-        Copy::of(&image, &to, || Ok(())).unwrap().finish().unwrap();
+        Copy::of(&image, &to, |_| Ok(())).unwrap().finish().unwrap();
         assert!(fs::read(&to).unwrap() == bytes);
         let found = fs::metadata(&to).unwrap();
         assert_eq!(found.mode() & 0o777, 0o600);
@@ -241,18 +276,34 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (image, _) = image(dir.path());
         let to = dir.path().join("to");
-        let copy = Copy::of(&image, &to, || Ok(())).unwrap();
+        let copy = Copy::of(&image, &to, |_| Ok(())).unwrap();
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
         fs::write(&to, "mine").unwrap();
         assert!(matches!(copy.finish(), Err(Failure::Message { what, .. })
             if what.contains("exists already")));
         assert_eq!(fs::read(&to).unwrap(), b"mine");
-        let called_off = Copy::of(&image, &dir.path().join("no"), || Err(exists_already(&to)));
+        let called_off = Copy::of(&image, &dir.path().join("no"), |_| Err(exists_already(&to)));
         assert!(called_off.is_err());
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
         let hidden = Builder::new().tempfile_in(dir.path()).unwrap();
         assert!(New::Hidden(hidden).name(&to).is_err());
         assert_eq!(fs::read(&to).unwrap(), b"mine");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn a_file_of_the_name_is_replaced_if_that_is_wanted() {
+        let dir = tempfile::tempdir().unwrap();
+        let (image, bytes) = image(dir.path());
+        let to = dir.path().join("to");
+        let hidden = Builder::new().tempfile_in(dir.path()).unwrap();
+        fs::write(hidden.path(), "hidden").unwrap();
+        New::Hidden(hidden).take_name(&to).unwrap();
+        assert_eq!(fs::read(&to).unwrap(), b"hidden");
+        let copy = Copy::of(&image, &to, |_| Ok(())).unwrap();
+        assert_eq!(fs::read(&to).unwrap(), b"hidden");
+        copy.replace().unwrap();
+        assert!(fs::read(&to).unwrap() == bytes);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
     }
 }
