@@ -14,8 +14,7 @@ Usage: uext4 COMMAND [OPTIONS] IMAGE [PATH]...
 
 Read an image (the image is never written to):
   ls, tree       List a directory; draw it and everything below it
-  find           Find files by name, size, time, owner, permissions or attributes
-  grep           Search the contents of files, in any number of images
+  find, grep     Find files by name, size, time, owner and more; search their contents
   du             Show how much space directories take
   cat            Print the contents of files
   stat           Show one inode: times, flags, extended attributes, extents
