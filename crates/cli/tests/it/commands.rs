@@ -17,7 +17,7 @@ pub const COMMANDS: [&str; 14] = [
 ];
 
 /// Those that write.
-pub const CHANGING: [&str; 24] = [
+pub const CHANGING: [&str; 25] = [
     "build",
     "mkfs",
     "clone",
