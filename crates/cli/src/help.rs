@@ -18,13 +18,11 @@ Read an image (the image is never written to):
   du             Show how much space directories take
   cat            Print the contents of files
   stat           Show one inode: times, flags, extended attributes, extents
-  get            Copy files and directories out of the image
-  tar            Write a tree as a tar archive to standard output
-  manifest       Describe every file: one JSON object a line, sorted by path
+  get, tar       Copy files and directories out of the image; write them as a tar archive
   getfattr       Show extended attributes
+  manifest       Describe every file: one JSON object a line, sorted by path
   info           Describe the file system: geometry, features, state, times
-  frag           Show how fragmented free space and files are
-  stats          Show free space by group, or what a running mount does
+  frag, stats    Show fragmentation; free space by group, or what a running mount does
 Make an image:
   build          Make an image from a directory or a tar archive
   mkfs           Make an empty file system, with the flags of mke2fs
