@@ -7,6 +7,7 @@ use std::num::NonZeroUsize;
 use clap::Args;
 use parking_lot::Mutex;
 use uext4_blockdev::{Clock as _, SystemClock};
+use uext4_fsck::tune::Make;
 use uext4_fsck::{Error, Finding, Observer, Options, Outcome, Progress, SharedBlocks};
 
 use crate::args::{ImageArgs, parse_size};
@@ -50,6 +51,7 @@ impl ExamineArgs {
             rebuild_directories: false,
             abandoned_mmp: None,
             now: now(),
+            make: Make::default(),
         }
     }
 

@@ -14,8 +14,9 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::error::Result;
 use crate::finding::{Finding, Place};
+use crate::overlay::Overlay;
 use crate::problem::{GroupProblem, SuperblockProblem};
-use crate::report::Findings;
+use crate::report::{Cause, Findings};
 use crate::volume::Volume;
 
 /// Most copies of each block of descriptors that are read: without `sparse_super` every group has
@@ -49,6 +50,44 @@ fn superblocks(volume: &Volume, findings: &Findings<'_>) -> Result<()> {
         let cause = findings.report(Finding::new(SuperblockProblem::BackupDiffers, place));
         let copy = copy_for(&primary, group);
         volume.overlay().update(block, cause, |bytes| {
+            bytes[..copy.as_bytes().len()].copy_from_slice(copy.as_bytes());
+        })?;
+    }
+    Ok(())
+}
+
+/// Writes all backups of the superblock, and those of the descriptors, as the primary ones are.
+///
+/// # Errors
+/// Of the device and of the overlay.
+pub fn write_all(volume: &Volume, cause: Cause) -> Result<()> {
+    let geometry = volume.geometry();
+    write_superblocks(volume.overlay(), geometry, &volume.superblock(), cause)?;
+    for at in 0..geometry.gdt_blocks() {
+        let copies = geometry.gdt_backups(at).take(COPIES_MAX);
+        for block in copies.filter(|&block| geometry.contains(block, 1)) {
+            copy(volume, geometry.gdt_block(at), block, cause)?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes all backups of the superblock as `primary` is.
+///
+/// # Errors
+/// Of the device and of the overlay.
+pub fn write_superblocks(
+    overlay: &Overlay,
+    geometry: &Geometry,
+    primary: &SuperBlock,
+    cause: Cause,
+) -> Result<()> {
+    let blocks = geometry
+        .backup_groups()
+        .map(|group| (group, geometry.group_start(group)));
+    for (group, block) in blocks.filter(|&(_, block)| geometry.contains(block, 1)) {
+        let copy = copy_for(primary, group);
+        overlay.update(block, cause, |bytes| {
             bytes[..copy.as_bytes().len()].copy_from_slice(copy.as_bytes());
         })?;
     }
@@ -147,7 +186,7 @@ pub fn is_copy(geometry: &Geometry, groups: &[GroupDesc], bytes: &[u8]) -> bool 
     })
 }
 
-fn copy(volume: &Volume, from: Pblk, to: Pblk, cause: crate::report::Cause) -> Result<()> {
+fn copy(volume: &Volume, from: Pblk, to: Pblk, cause: Cause) -> Result<()> {
     let mut bytes = vec![0; volume.geometry().block_size.len()];
     volume.overlay().read_block(from, &mut bytes)?;
     volume.overlay().replace(to, cause, &bytes)

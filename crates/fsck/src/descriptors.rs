@@ -103,6 +103,11 @@ pub fn can_be(geometry: &Geometry, group: GroupNr, start: Pblk, len: u64) -> boo
     if geometry.features.incompat.contains(Incompat::FLEX_BG) {
         return start.0 > u64::from(geometry.first_data_block) && geometry.contains(start, len);
     }
+    is_in_group(geometry, group, start, len)
+}
+
+/// Whether blocks lie in a group.
+pub fn is_in_group(geometry: &Geometry, group: GroupNr, start: Pblk, len: u64) -> bool {
     let first = geometry.group_start(group).0;
     let end = first.saturating_add(geometry.blocks_in_group(group).into());
     start.0 >= first && start.0.saturating_add(len) <= end

@@ -77,6 +77,7 @@ mod summary;
 mod superblock;
 mod threads;
 mod tree;
+pub mod tune;
 pub mod undo;
 mod usage;
 mod used_inodes;

@@ -2,6 +2,8 @@
 
 use std::num::NonZeroUsize;
 
+use crate::tune::Make;
+
 /// What becomes of blocks that more than one owner claims.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SharedBlocks {
@@ -47,6 +49,8 @@ pub struct Options {
     pub abandoned_mmp: Option<u32>,
     /// The time of the repair, in seconds since 1970, for deleted inodes.
     pub now: u32,
+    /// What is made because it was asked for; see [`crate::tune::tune`].
+    pub make: Make,
 }
 
 impl Default for Options {
@@ -64,6 +68,7 @@ impl Default for Options {
             rebuild_directories: false,
             abandoned_mmp: None,
             now: 0,
+            make: Make::default(),
         }
     }
 }

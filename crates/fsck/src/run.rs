@@ -17,13 +17,14 @@ use crate::report::{Cause, Findings, Observer, Pass, Progress};
 use crate::state::State;
 use crate::summary::Summary;
 use crate::superblock::{self, Opened};
+use crate::tune::make;
 use crate::{
     bitmaps, connect, directories, fast_commits, inodes, journal, links, memory, quota,
     resize_inode, shared, xattr,
 };
 
 /// Most rounds of a repair. Two are usual: one that mends and one that finds nothing more.
-const ROUNDS_MAX: u32 = 8;
+pub(crate) const ROUNDS_MAX: u32 = 8;
 
 /// What an examination found, and the file system as its remedies make it.
 #[derive(Debug)]
@@ -156,16 +157,8 @@ fn rounds(
         older_copies: false,
         ..options.clone()
     };
-    for _ in 1..rounds_max {
-        if is_clean {
-            break;
-        }
-        findings.begin_round();
-        let before = findings.count();
-        let owned = used;
-        (_, overlay, used) = round(overlay, &later, &findings)?;
-        used.add_removed_and(Some(&owned));
-        is_clean = findings.count() == before;
+    if !was_clean && rounds_max > 1 {
+        (overlay, used, is_clean) = until_clean(overlay, used, &later, &findings, rounds_max - 1)?;
     }
     overlay.settle()?;
     Ok(Outcome {
@@ -183,6 +176,34 @@ fn rounds(
         is_clean,
         record: Record::None,
     })
+}
+
+/// What rounds of the passes make of an overlay.
+type Rounds = (Overlay, ClusterSet, bool);
+
+/// Goes on until a round finds nothing more, at most so many times. Returns the overlay, the
+/// clusters that are in use with it or were before, and whether the last round found nothing.
+///
+/// # Errors
+/// As [`plan`].
+pub(crate) fn until_clean(
+    mut overlay: Overlay,
+    mut used: ClusterSet,
+    options: &Options,
+    findings: &Findings<'_>,
+    rounds_max: u32,
+) -> Result<Rounds> {
+    for _ in 0..rounds_max {
+        findings.begin_round();
+        let before = findings.count();
+        let owned = used;
+        (_, overlay, used) = round(overlay, options, findings)?;
+        used.add_removed_and(Some(&owned));
+        if findings.count() == before {
+            return Ok((overlay, used, true));
+        }
+    }
+    Ok((overlay, used, false))
 }
 
 /// The device with a superblock that was made anew, if that may and can be done; else the `error`
@@ -254,6 +275,7 @@ fn round(
     shared::run(&mut state)?;
     journal::recreate(&state)?;
     resize_inode::recreate(&state)?;
+    make::run(&state)?;
     state.finish_pass()?;
     directories::run(&state)?;
     state.finish_pass()?;

@@ -139,7 +139,7 @@ fn usable(overlay: &Overlay, options: &Options, findings: &Findings<'_>) -> Resu
 }
 
 /// Writes the primary superblock into the overlay.
-fn put(overlay: &Overlay, cause: Cause, superblock: &SuperBlock) -> Result<()> {
+pub(crate) fn put(overlay: &Overlay, cause: Cause, superblock: &SuperBlock) -> Result<()> {
     let mut superblock = *superblock;
     superblock.update_checksum();
     let block_size = overlay.block_size();
@@ -153,7 +153,7 @@ fn put(overlay: &Overlay, cause: Cause, superblock: &SuperBlock) -> Result<()> {
 
 /// Reads the descriptors, unchecked as they are. The changes so far are counted in blocks of the
 /// overlay's size: no superblock that came later, from a log or a backup, may have another one.
-fn volume(
+pub(crate) fn volume(
     overlay: Overlay,
     geometry: Geometry,
     superblock: SuperBlock,

@@ -164,7 +164,8 @@ impl Worker<'_, '_> {
             return Ok(());
         }
         let finding = |problem| subject.finding(problem).found(stored).right(right);
-        if self.is_garbage(subject) {
+        let proves = !self.state.options.make.is_resummed;
+        if proves && self.is_garbage(subject) {
             let finding = finding(InodeProblem::Garbage);
             return self.clear(subject, finding);
         }

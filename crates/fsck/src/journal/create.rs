@@ -43,7 +43,12 @@ pub fn recreate(state: &State<'_>) -> Result<()> {
     if !is_clear(&bytes) {
         return Ok(());
     }
-    let extents = match default_blocks(state.geometry().blocks_count) {
+    let extents = match state
+        .options
+        .make
+        .journal_blocks
+        .or_else(|| default_blocks(state.geometry().blocks_count))
+    {
         Some(blocks) => take(state, blocks)?,
         None => None,
     };
