@@ -9,7 +9,7 @@ use crate::commands::{
     build, cat, change, check, chmod, chown, clone, completions, dedup_xattrs, doctor, du,
     fallocate, find, frag, fsck, get, getfattr, grep, grow, help, info, ln, ls, man, manifest,
     mkdir, mkfs, mount, mv, output, put, quota, repair, rm, salvage, script, setfattr, stat, stats,
-    sync, tar, touch, tree, trim, truncate, umount, undo,
+    sync, tar, touch, tree, trim, truncate, tune, umount, undo,
 };
 use crate::failure::{self, Exit, Failure};
 use crate::help::with_front_page;
@@ -51,6 +51,7 @@ pub enum Command {
     Check(check::CheckArgs),
     Repair(Box<repair::RepairArgs>),
     Undo(undo::UndoArgs),
+    Tune(Box<tune::TuneArgs>),
     Salvage(Box<salvage::SalvageArgs>),
     Fsck(Box<fsck::FsckArgs>),
     Put(Change<put::PutArgs>),
@@ -115,6 +116,7 @@ pub fn run(cli: &Cli) -> Result<Exit, Failure> {
         Command::Check(args) => check::run(args, &mut out),
         Command::Repair(args) => repair::run(args, &mut out),
         Command::Undo(args) => undo::run(args, &mut out),
+        Command::Tune(args) => tune::run(args, &mut out),
         Command::Salvage(args) => salvage::run(args, &mut out),
         Command::Fsck(args) => fsck::run(args, &mut out),
         Command::Getfattr(args) => getfattr::run(&args.what, &open::open(&args.image)?, &mut out),
@@ -162,6 +164,7 @@ fn goes_on_unread(command: &Command) -> bool {
         Command::Check(_)
             | Command::Repair(_)
             | Command::Undo(_)
+            | Command::Tune(_)
             | Command::Salvage(_)
             | Command::Fsck(_)
     )

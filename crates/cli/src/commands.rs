@@ -48,6 +48,7 @@ pub mod touch;
 pub mod tree;
 pub mod trim;
 pub mod truncate;
+pub mod tune;
 pub mod umount;
 pub mod undo;
 

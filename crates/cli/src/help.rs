@@ -32,7 +32,7 @@ Change an image (every change goes through the journal):
   mkdir, touch, ln, mv, rm, chmod, chown, truncate, fallocate, setfattr
                  Change files, as the programs of the same names do
   script         Run many commands in one opening of the image
-  quota          Report the quotas of users, groups and projects, or set limits
+  quota, tune    Report quotas or set limits; change label, UUID, features, as tune2fs
   grow           Make the file system larger
   trim, dedup-xattrs, sync
                  Discard free blocks; merge equal xattr blocks; replay the journal

@@ -48,6 +48,7 @@ mod sandbox;
 mod show;
 mod snapshot;
 mod trace;
+mod tune_names;
 mod unmounter;
 mod when;
 

@@ -1,5 +1,7 @@
 //! `info`: the contents of the superblock and the group descriptors.
 
+mod settings;
+
 use std::io::Write;
 
 use clap::Args;
@@ -80,6 +82,7 @@ pub fn run(args: &InfoArgs, out: &mut Output) -> Result<Exit, Failure> {
 enum Fact {
     Text(String),
     Number(u64),
+    Signed(i64),
     /// Bytes, shown with a unit.
     Size(u64),
     /// Seconds since 1970; 0 is never.
@@ -91,6 +94,7 @@ impl Fact {
         match self {
             Self::Text(text) => text.clone(),
             Self::Number(number) => number.to_string(),
+            Self::Signed(number) => number.to_string(),
             Self::Size(bytes) => format!("{bytes} ({})", size_text(*bytes)),
             Self::Time(0) => "never".to_owned(),
             Self::Time(seconds) => format!("{} UTC", time_short(*seconds)),
@@ -102,13 +106,14 @@ impl Fact {
         match self {
             Self::Text(text) => json.string(text),
             Self::Number(number) | Self::Size(number) => json.number(*number),
-            Self::Time(seconds) => json.number(*seconds),
+            Self::Signed(number) | Self::Time(number) => json.number(*number),
         }
     }
 }
 
 fn facts(fs: &Image) -> Vec<(&'static str, Fact)> {
     let mut facts = shape(fs);
+    facts.extend(settings::settings(fs));
     facts.extend(history(fs));
     facts
 }

@@ -350,7 +350,8 @@ fn print(
     print_summary(outcome, writes, out)
 }
 
-fn print_write(out: &mut Output, line: &WriteLine) -> std::io::Result<()> {
+/// Prints what a block becomes.
+pub fn print_write(out: &mut Output, line: &WriteLine) -> std::io::Result<()> {
     let causes: Vec<String> = line.causes.iter().map(u32::to_string).collect();
     match causes.is_empty() {
         // What the superblock says of the examination, or more findings than are shown.

@@ -17,7 +17,7 @@ pub const COMMANDS: [&str; 14] = [
 ];
 
 /// Those that write.
-pub const CHANGING: [&str; 25] = [
+pub const CHANGING: [&str; 26] = [
     "build",
     "mkfs",
     "clone",
@@ -41,6 +41,7 @@ pub const CHANGING: [&str; 25] = [
     "script",
     "repair",
     "undo",
+    "tune",
     "fsck",
     "salvage",
 ];

@@ -102,5 +102,6 @@ mod terminal;
 mod traced;
 mod transport;
 mod tree;
+mod tuned;
 mod tuning;
 mod unable;

@@ -1,0 +1,250 @@
+//! The values of the options of `tune`.
+
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
+use uext4_blockdev::{Clock as _, SystemClock};
+use uext4_fsck::tune::Change;
+use uext4_ondisk::num::lo32;
+use uext4_ondisk::quota::QuotaKind;
+use uuid::Uuid;
+
+use crate::examination;
+use crate::format::random_uuid;
+use crate::tune_names::{MOUNT_DATA_MODE, MOUNT_OPTIONS};
+
+/// What a list asks for.
+#[derive(Clone, Debug, Default)]
+pub struct Changes(pub Vec<Change>);
+
+type Parsed<T> = Result<T, String>;
+
+fn padded<const LEN: usize>(text: &str) -> Parsed<[u8; LEN]> {
+    let mut bytes = [0; LEN];
+    let room = bytes.get_mut(..text.len());
+    let room = room.ok_or_else(|| format!("{} bytes are too many: {LEN} fit", text.len()))?;
+    room.copy_from_slice(text.as_bytes());
+    Ok(bytes)
+}
+
+pub fn label(text: &str) -> Parsed<[u8; 16]> {
+    padded(text)
+}
+
+pub fn text64(text: &str) -> Parsed<[u8; 64]> {
+    padded(text)
+}
+
+pub fn uuid(text: &str) -> Parsed<[u8; 16]> {
+    match text {
+        "clear" => Ok([0; 16]),
+        "random" => random(),
+        "time" => uuid_of_now(),
+        text => {
+            let parsed = Uuid::parse_str(text).map(Uuid::into_bytes);
+            parsed.map_err(|error| format!("{error}; or use random, time, clear"))
+        }
+    }
+}
+
+fn random() -> Parsed<[u8; 16]> {
+    random_uuid().map_err(|_| "the system has no random numbers".to_owned())
+}
+
+/// Version 1, with a random node.
+fn uuid_of_now() -> Parsed<[u8; 16]> {
+    /// From 1582 to 1970, in units of 100 ns.
+    const GREGORIAN: u64 = 0x01B2_1DD2_1381_4000;
+    let (seconds, nanoseconds) = SystemClock.now();
+    let ticks = seconds.max(0).cast_unsigned().wrapping_mul(10_000_000);
+    let ticks = ticks
+        .wrapping_add(u64::from(nanoseconds) / 100)
+        .wrapping_add(GREGORIAN);
+    let [low, middle, high] = [
+        ticks & 0xFFFF_FFFF,
+        ticks >> 32 & 0xFFFF,
+        ticks >> 48 & 0x0FFF,
+    ];
+    let node = Uuid::from_bytes(random()?);
+    let (.., rest) = node.as_fields();
+    let mut rest = *rest;
+    // Not the address of any network interface.
+    rest[2] |= 1;
+    let number = |part: u64| u16::try_from(part).unwrap_or(0);
+    let uuid = Uuid::from_fields(lo32(low), number(middle), number(high) | 0x1000, &rest);
+    Ok(uuid.into_bytes())
+}
+
+pub fn errors(text: &str) -> Parsed<u16> {
+    match text {
+        "continue" => Ok(1),
+        "remount-ro" => Ok(2),
+        "panic" => Ok(3),
+        _ => Err("it is continue, remount-ro or panic".to_owned()),
+    }
+}
+
+pub fn interval(text: &str) -> Parsed<u32> {
+    const DAY: u32 = 86_400;
+    let (digits, unit) = match text.strip_suffix(['d', 'w', 'm']) {
+        Some(digits) if text.ends_with('w') => (digits, 7 * DAY),
+        Some(digits) if text.ends_with('m') => (digits, 30 * DAY),
+        Some(digits) => (digits, DAY),
+        None => (text, DAY),
+    };
+    let number: u32 = digits
+        .parse()
+        .map_err(|_| "it is a number, with d, w or m".to_owned())?;
+    number
+        .checked_mul(unit)
+        .ok_or_else(|| "this is more than 136 years".to_owned())
+}
+
+pub fn checked(text: &str) -> Parsed<u64> {
+    if text == "now" {
+        return Ok(examination::now().into());
+    }
+    let wrong = || "it is now, or YYYYMMDD[HH[MM[SS]]]".to_owned();
+    let is_digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_digits || ![8, 10, 12, 14].contains(&text.len()) {
+        return Err(wrong());
+    }
+    let full = format!("{text:0<14}");
+    let number = |range: std::ops::Range<usize>| full[range].parse::<i8>().map_err(|_| wrong());
+    let year: i16 = full[..4].parse().map_err(|_| wrong())?;
+    let time = DateTime::new(
+        year,
+        number(4..6)?,
+        number(6..8)?,
+        number(8..10)?,
+        number(10..12)?,
+        number(12..14)?,
+        0,
+    );
+    let time = time.map_err(|_| wrong())?;
+    let time = TimeZone::UTC.to_timestamp(time).map_err(|_| wrong())?;
+    u64::try_from(time.as_second()).map_err(|_| "it lies before 1970".to_owned())
+}
+
+/// A name of a list, and whether it is set.
+struct Named<'a> {
+    name: &'a str,
+    is_on: bool,
+}
+
+fn names(list: &str) -> impl Iterator<Item = Named<'_>> {
+    let names = list
+        .split(',')
+        .map(str::trim)
+        .filter(|name| !name.is_empty());
+    names.map(|name| Named {
+        name: name.trim_start_matches(['^', '+']),
+        is_on: !name.starts_with('^'),
+    })
+}
+
+pub fn mount_options(list: &str) -> Parsed<Changes> {
+    let changes = names(list).map(|Named { name, is_on }| {
+        let found = MOUNT_OPTIONS.iter().find(|(known, _)| *known == name);
+        let &(_, bits) = found.ok_or_else(|| {
+            let known: Vec<_> = MOUNT_OPTIONS.iter().map(|(known, _)| *known).collect();
+            format!("there is no {name}; there are {}", known.join(", "))
+        })?;
+        let others = match bits & MOUNT_DATA_MODE {
+            0 => 0,
+            _ => MOUNT_DATA_MODE,
+        };
+        Ok(Change::DefaultMount {
+            clear: bits | others,
+            set: if is_on { bits } else { 0 },
+        })
+    });
+    changes.collect::<Parsed<_>>().map(Changes)
+}
+
+pub fn features(list: &str) -> Parsed<Changes> {
+    let changes = Change::of_features(list).map_err(|error| error.to_string())?;
+    Ok(Changes(changes))
+}
+
+pub fn quotas(list: &str) -> Parsed<Changes> {
+    let changes = names(list).map(|Named { name, is_on }| {
+        let kind = match name {
+            "usrquota" => QuotaKind::User,
+            "grpquota" => QuotaKind::Group,
+            "prjquota" => QuotaKind::Project,
+            _ => return Err("it is usrquota, grpquota or prjquota".to_owned()),
+        };
+        Ok(Change::Quota { kind, is_on })
+    });
+    changes.collect::<Parsed<_>>().map(Changes)
+}
+
+pub fn journal(text: &str) -> Parsed<u64> {
+    let size = text.strip_prefix("size=");
+    let mib: Option<u64> = size.and_then(|size| size.trim_end_matches('M').parse().ok());
+    let bytes = mib.and_then(|mib| mib.checked_mul(1 << 20));
+    bytes.ok_or_else(|| "it is size=N, in MiB".to_owned())
+}
+
+pub fn extended(list: &str) -> Parsed<Changes> {
+    let words = list
+        .split(',')
+        .map(str::trim)
+        .filter(|word| !word.is_empty());
+    words.map(extended_one).collect::<Parsed<_>>().map(Changes)
+}
+
+fn extended_one(word: &str) -> Parsed<Change> {
+    let (name, value) = word.split_once('=').unwrap_or((word, ""));
+    let number = || {
+        value
+            .parse::<u32>()
+            .map_err(|_| format!("{name}= needs a number"))
+    };
+    let small = || u16::try_from(number()?).map_err(|_| format!("{name}={value} is too large"));
+    Ok(match name {
+        "mount_opts" => Change::MountOptions(padded::<64>(value).and_then(|bytes| {
+            // The last byte ends it.
+            match bytes[63] {
+                0 => Ok(bytes),
+                _ => Err("mount_opts has at most 63 bytes".to_owned()),
+            }
+        })?),
+        "hash_alg" => Change::Hash(match value {
+            "legacy" => 0,
+            "half_md4" => 1,
+            "tea" => 2,
+            _ => return Err("hash_alg is legacy, half_md4 or tea".to_owned()),
+        }),
+        "hash_seed" => Change::HashSeed(uuid(value)?),
+        "stride" => Change::Stride(small()?),
+        "stripe_width" | "stripe-width" => Change::StripeWidth(number()?),
+        "mmp_update_interval" => Change::MmpInterval(small()?),
+        "orphan_file_size" => Change::OrphanFileSize(crate::args::parse_size(value)?),
+        "force_fsck" => Change::ForceFsck,
+        "test_fs" => Change::TestFs(true),
+        "^test_fs" => Change::TestFs(false),
+        "clear_mmp" => return Err("clear_mmp: `uext4 repair` clears what a host left".to_owned()),
+        _ => {
+            return Err(format!(
+                "there is no {name}: `uext4 tune --help` lists what there is"
+            ));
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_read_as_tune2fs_reads_them() {
+        assert_eq!(interval("2w"), Ok(1_209_600));
+        assert_eq!(interval("3m"), Ok(7_776_000));
+        assert_eq!(checked("20200102"), Ok(1_577_923_200));
+        assert_eq!(journal("size=4"), Ok(4 << 20));
+        assert!(label("abcdefghijklmnopq").is_err());
+        assert!(extended("stride=16,hash_alg=sha").is_err());
+        assert_eq!(uuid("time").unwrap()[6] >> 4, 1);
+    }
+}

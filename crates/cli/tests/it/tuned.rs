@@ -1,0 +1,129 @@
+//! `tune`: what it changes, what it refuses, and `info`, which shows all of it.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use serde_json::Value;
+
+use crate::checking::ended;
+use crate::host::{assert_clean, dumpe2fs, has_tool, mke2fs, scratch, text, uext4_ok};
+
+#[test]
+fn a_file_system_is_tuned_shown_and_put_back() {
+    if !has_tool("mke2fs") {
+        return;
+    }
+    let scratch = scratch();
+    let image = scratch.path().join("image");
+    mke2fs(&image, &["-t", "ext4", "-b", "1024"], 20);
+    let path = text(&image);
+    let fields = [
+        "-L", "root", "-m", "1", "-c", "-1", "-i", "2w", "-e", "panic",
+    ];
+    uext4_ok(
+        &[
+            &["tune"],
+            &fields[..],
+            &["-E", "stride=4", "-o", "discard", path],
+        ]
+        .concat(),
+    );
+    assert_clean(&image);
+    let info: Value = serde_json::from_slice(&uext4_ok(&["info", "--json", path])).unwrap();
+    assert_eq!(info["label"], "root");
+    assert_eq!(info["max_mount_count"], -1);
+    assert_eq!(info["check_interval"], 1_209_600);
+    assert_eq!(info["errors_behavior"], "panic");
+    assert_eq!(info["raid_stride"], 4);
+    let options = info["default_mount_options"].as_str().unwrap();
+    assert!(options.contains("discard"), "{options}");
+    let before = fs::read(&image).unwrap();
+    let plan = ["tune", "-n", "-O", "quota,^has_journal", path];
+    let shown = String::from_utf8(uext4_ok(&plan)).unwrap();
+    assert!(shown.contains("to write"), "{shown}");
+    assert_eq!(fs::read(&image).unwrap(), before);
+    let saved = scratch.path().join("saved");
+    uext4_ok(&[
+        "tune",
+        "-O",
+        "quota,^has_journal",
+        "--undo",
+        text(&saved),
+        path,
+    ]);
+    assert_clean(&image);
+    uext4_ok(&["undo", text(&saved), path]);
+    assert!(fs::read(&image).unwrap() == before, "undone");
+}
+
+#[test]
+fn what_cannot_be_tuned_is_refused_in_a_sentence() {
+    if !has_tool("mke2fs") {
+        return;
+    }
+    let scratch = scratch();
+    let image = scratch.path().join("image");
+    mke2fs(&image, &["-t", "ext4", "-b", "1024"], 20);
+    let before = fs::read(&image).unwrap();
+    let cases: [(&[&str], i32, &str); 7] = [
+        (&[], 2, "nothing is to be changed"),
+        (&["-O", "foo"], 2, "there is no feature foo"),
+        (&["-U", "foo"], 2, "random, time, clear"),
+        (&["-m", "60"], 8, "50 % is the most"),
+        (&["-O", "^64bit"], 8, "resize2fs -s"),
+        (&["-I", "512"], 8, "size of inodes"),
+        (&["-J", "size=4"], 8, "has a journal"),
+    ];
+    for (options, code, sentence) in cases {
+        let arguments = [&["tune"], options, &[text(&image)]].concat();
+        let (found, printed) = ended(&arguments);
+        assert_eq!(found, Some(code), "{options:?}: {printed}");
+        assert!(printed.contains(sentence), "{options:?}: {printed}");
+    }
+    assert!(fs::read(&image).unwrap() == before, "nothing is written");
+}
+
+/// The lines of dumpe2fs that are numbers, with their names in `info --json`.
+const SAME: [(&str, &str); 14] = [
+    ("Inode count", "inodes"),
+    ("Block count", "blocks"),
+    ("Overhead clusters", "overhead_clusters"),
+    ("Inode blocks per group", "inode_blocks_per_group"),
+    ("RAID stride", "raid_stride"),
+    ("RAID stripe width", "raid_stripe_width"),
+    ("Required extra isize", "required_extra_isize"),
+    ("Desired extra isize", "desired_extra_isize"),
+    ("User quota inode", "user_quota_inode"),
+    ("Group quota inode", "group_quota_inode"),
+    ("Orphan file inode", "orphan_file_inode"),
+    ("MMP block number", "mmp_block"),
+    ("MMP update interval", "mmp_interval"),
+    ("Total journal blocks", "journal_blocks"),
+];
+
+#[test]
+fn info_has_the_fields_of_dumpe2fs() {
+    if !has_tool("mke2fs") || !has_tool("dumpe2fs") {
+        return;
+    }
+    let scratch = scratch();
+    let image = scratch.path().join("image");
+    let features = [
+        "-O",
+        "quota,mmp,orphan_file",
+        "-E",
+        "stride=4,stripe_width=8",
+    ];
+    mke2fs(
+        &image,
+        &[&["-t", "ext4", "-b", "1024"], &features[..]].concat(),
+        20,
+    );
+    let dumped = dumpe2fs(&image);
+    let lines = dumped.lines().filter_map(|line| line.split_once(':'));
+    let lines: BTreeMap<&str, &str> = lines.map(|(name, value)| (name, value.trim())).collect();
+    let info: Value = serde_json::from_slice(&uext4_ok(&["info", "--json", text(&image)])).unwrap();
+    for (theirs, ours) in SAME {
+        assert_eq!(info[ours].to_string(), lines[theirs], "{theirs}");
+    }
+}
