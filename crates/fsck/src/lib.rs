@@ -54,6 +54,7 @@ mod inodes;
 mod journal;
 mod links;
 mod lost_found;
+mod make;
 mod mapping;
 mod memory;
 mod mmp;

@@ -2,8 +2,6 @@
 
 use std::num::NonZeroUsize;
 
-use crate::tune::Make;
-
 /// What becomes of blocks that more than one owner claims.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SharedBlocks {
@@ -14,6 +12,21 @@ pub enum SharedBlocks {
     KeepOldest,
     /// All of them read zeroes there.
     Zero,
+}
+
+/// What is to be made, and how the passes judge what they find.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Make {
+    /// Checksums are those of another seed, or none: they are made anew, and prove nothing.
+    pub is_resummed: bool,
+    /// Blocks of a journal, where one is made; by the size of the file system if not said.
+    pub journal_blocks: Option<u32>,
+    /// An orphan file of so many blocks.
+    pub orphan_file_blocks: Option<u32>,
+    /// The block for multiple mount protection.
+    pub is_with_mmp: bool,
+    /// The inode that the quotas of projects are counted in.
+    pub is_with_project_quota: bool,
 }
 
 /// What a run is asked to do.

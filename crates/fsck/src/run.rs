@@ -17,9 +17,8 @@ use crate::report::{Cause, Findings, Observer, Pass, Progress};
 use crate::state::State;
 use crate::summary::Summary;
 use crate::superblock::{self, Opened};
-use crate::tune::make;
 use crate::{
-    bitmaps, connect, directories, fast_commits, inodes, journal, links, memory, quota,
+    bitmaps, connect, directories, fast_commits, inodes, journal, links, make, memory, quota,
     resize_inode, shared, xattr,
 };
 

@@ -10,7 +10,7 @@
 //!                   no: refused                    a loss, or no end: refused
 //! ```
 //! What follows from nothing that is there (the inode of an orphan file, the block for multiple
-//! mount protection) is made by [`make`](mod@make), once all owners of blocks are known.
+//! mount protection) is made by `make`, once all owners of blocks are known.
 //!
 //! Changes that nothing follows from, such as a label, need neither the examination nor the passes
 //! where the file system was left clean: see [`alone`].
@@ -21,7 +21,6 @@
 mod alone;
 mod change;
 mod features;
-pub mod make;
 
 use std::sync::Arc;
 
@@ -29,12 +28,13 @@ use uext4_blockdev::BlockDevice;
 use uext4_ondisk::superblock::SuperBlock;
 use uext4_ondisk::{Geometry, Ino};
 
+pub use crate::options::Make;
 pub use change::{Change, Reserved, set_uuid};
-pub use make::Make;
 
 use crate::clusters::ClusterSet;
 use crate::error::{Error, Result};
 use crate::finding::Finding;
+use crate::make::ASKED_FOR;
 use crate::options::Options;
 use crate::overlay::Overlay;
 use crate::problem::Loss;
@@ -43,9 +43,6 @@ use crate::report::{Cause, Findings, Observer};
 use crate::volume::Volume;
 use crate::{backups, run, superblock};
 use features::Target;
-
-/// The cause of changes that were asked for: no finding.
-const ASKED_FOR: Cause = Cause(u32::MAX);
 
 /// What a change of a file system writes.
 #[derive(Debug)]

@@ -13,8 +13,9 @@ use uext4_ondisk::repair_log::log_blocks;
 use uext4_ondisk::superblock::SuperBlock;
 use uext4_ondisk::{Geometry, GroupNr};
 
-use super::{ASKED_FOR, Change, Tuned};
+use super::{Change, Tuned};
 use crate::error::{Error, Result};
+use crate::make::ASKED_FOR;
 use crate::options::Options;
 use crate::overlay::Overlay;
 use crate::redo::{LogRun, Writes};

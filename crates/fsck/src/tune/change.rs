@@ -7,6 +7,7 @@ use uext4_ondisk::superblock::{STATE_ERROR, STATE_VALID, SuperBlock};
 use zerocopy::FromBytes;
 
 use crate::error::{Error, Result};
+use crate::make::set_feature;
 
 /// `s_flags`: may be mounted by experimental code.
 const FLAGS_TEST_FS: u32 = 0x4;
@@ -234,16 +235,6 @@ impl Change {
         }
         Ok(true)
     }
-}
-
-/// Sets or clears the bit of a feature.
-pub(super) fn set_feature(superblock: &mut SuperBlock, bit: FeatureBit, is_on: bool) {
-    let mut features = superblock.features();
-    match is_on {
-        true => bit.insert_into(&mut features),
-        false => bit.remove_from(&mut features),
-    }
-    superblock.set_features(features);
 }
 
 /// The seed as words, of its bytes as they lie on the disk.

@@ -12,11 +12,12 @@ use zerocopy::IntoBytes;
 use zerocopy::little_endian::U32;
 
 use super::Change;
-use super::change::{refused, set_feature, set_hash_seed, set_uuid};
-use super::make::{Make, default_orphan_blocks};
+use super::change::{refused, set_hash_seed, set_uuid};
 use crate::descriptors;
 use crate::error::Result;
 use crate::fixed_places::{MetadataOwner, for_each_metadata};
+use crate::make::{default_orphan_blocks, set_feature};
+use crate::options::Make;
 use crate::used_inodes::for_each_inode;
 use crate::volume::Volume;
 

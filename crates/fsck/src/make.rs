@@ -7,37 +7,34 @@ use uext4_ondisk::inode::{InodeFlags, RawInode, S_IFREG};
 use uext4_ondisk::mmp::{EXT4_MMP_MAGIC, EXT4_MMP_SEQ_CLEAN, MMP_LEN, MmpBlock};
 use uext4_ondisk::num::{hi32, lo32};
 use uext4_ondisk::orphan::update_tail;
+use uext4_ondisk::superblock::SuperBlock;
 use uext4_ondisk::{Ino, Lblk, Pblk};
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::ASKED_FOR;
-use super::change::set_feature;
 use crate::error::{Error, Result};
 use crate::inode_map::Kind;
 use crate::mapping::{self, FileMap};
+use crate::report::Cause;
 use crate::state::State;
 
+/// The cause of changes that were asked for: no finding.
+pub const ASKED_FOR: Cause = Cause(u32::MAX);
 /// Seconds between two updates of the block for multiple mount protection.
 const MMP_INTERVAL: u16 = 5;
-
-/// What is to be made, and how the passes judge what they find.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Make {
-    /// Checksums are those of another seed, or none: they are made anew, and prove nothing.
-    pub is_resummed: bool,
-    /// Blocks of a journal, where one is made; by the size of the file system if not said.
-    pub journal_blocks: Option<u32>,
-    /// An orphan file of so many blocks.
-    pub orphan_file_blocks: Option<u32>,
-    /// The block for multiple mount protection.
-    pub is_with_mmp: bool,
-    /// The inode that the quotas of projects are counted in.
-    pub is_with_project_quota: bool,
-}
 
 /// Blocks of an orphan file if nothing was said.
 pub fn default_orphan_blocks(blocks: u64) -> u32 {
     lo32((blocks / 4096).clamp(32, 512))
+}
+
+/// Sets or clears the bit of a feature.
+pub fn set_feature(superblock: &mut SuperBlock, bit: FeatureBit, is_on: bool) {
+    let mut features = superblock.features();
+    match is_on {
+        true => bit.insert_into(&mut features),
+        false => bit.remove_from(&mut features),
+    }
+    superblock.set_features(features);
 }
 
 /// Makes what is missing. Call it once, after the pass over inodes.
