@@ -15,6 +15,7 @@ use super::{Output, repair};
 use crate::args::parse_size;
 use crate::examination::{ExamineArgs, Watching, counted};
 use crate::failure::{Exit, Failure};
+use crate::image_copy::must_not_exist;
 use crate::json::Json;
 use crate::{interrupt, open};
 
@@ -153,7 +154,7 @@ pub fn run(args: &TuneArgs, out: &mut Output) -> Result<Exit, Failure> {
         return Err(failure.hint("`uext4 tune --help` lists what can be"));
     }
     if let Some(undo) = &args.undo {
-        repair::must_not_exist(undo)?;
+        must_not_exist(undo)?;
     }
     let access = match args.plan {
         true => Access::ReadOnly,
