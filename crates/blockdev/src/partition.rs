@@ -9,7 +9,8 @@
 //! bytes; an MBR does not, so the device's own [`BlockDevice::sector_size`] decides, and
 //! [`find_file_systems`] tries 4096 where 512 led to no file system.
 //!
-//! Left out: writing tables (but that the last partition of a GPT is extended), BSD and Sun labels, LVM and RAID members.
+//! Left out: writing tables (but that the last partition of a GPT is extended), BSD and Sun labels,
+//! LVM and RAID members.
 
 mod find;
 pub mod gpt;
