@@ -13,7 +13,7 @@
 //! mount protection) is made by `make`, once all owners of blocks are known.
 //!
 //! Changes that nothing follows from, such as a label, need neither the examination nor the passes
-//! where the file system was left clean: see [`alone`].
+//! where the file system was left clean: see `alone`.
 //!
 //! All of it is written through the redo log, as a repair is: after a power cut the next run of
 //! `tune` or `repair` finishes it.
