@@ -32,10 +32,9 @@ Change an image (every change goes through the journal):
   mkdir, touch, ln, mv, rm, chmod, chown, truncate, fallocate, setfattr
                  Change files, as the programs of the same names do
   script         Run many commands in one opening of the image
-  quota, tune    Report quotas or set limits; change label, UUID, features, as tune2fs
-  grow           Make the file system larger
-  trim, dedup-xattrs, sync
-                 Discard free blocks; merge equal xattr blocks; replay the journal
+  grow, tune     Make the file system larger; change label, UUID, features, as tune2fs
+  quota, trim, dedup-xattrs, sync
+                 Quotas; discard free blocks; merge equal xattr blocks; replay the journal
 Check and repair an image:
   check          Check structures, checksums and counts; the image is not changed
   repair, undo   Show what mends it, and write that; put back what was overwritten
