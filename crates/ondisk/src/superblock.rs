@@ -9,7 +9,7 @@ use crate::checksum::{CsumSeed, crc32c};
 use crate::damage::Damage;
 use crate::features::{Compat, Features, Incompat, RoCompat};
 use crate::hash::CharSign;
-use crate::num::{hi32, join32, lo16, lo32};
+use crate::num::{hi32, join32, lo32};
 use crate::units::GroupNr;
 
 /// `s_magic`.
@@ -243,7 +243,8 @@ impl SuperBlock {
     pub fn backup(&self, group: GroupNr) -> Self {
         let mut copy = *self;
         copy.s_state = 0.into();
-        copy.s_block_group_nr = lo16(group.0).into();
+        // As mke2fs: a number with more than 16 bits is not stored.
+        copy.s_block_group_nr = u16::try_from(group.0).unwrap_or(u16::MAX).into();
         copy.update_checksum();
         copy
     }
