@@ -1,4 +1,4 @@
-//! The file system before it changes: mounted once so that nothing waits, then read.
+//! The file system before it changes: mounted once if anything waits for that, then read.
 
 use std::sync::Arc;
 
