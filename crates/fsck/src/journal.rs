@@ -319,6 +319,13 @@ fn judge(volume: &Volume, found: &Found) -> Result<Judged> {
     let device: &dyn BlockDevice = volume.overlay();
     let runs = &found.map.runs;
     match recover(device, geometry.block_size, geometry.blocks_count, runs) {
+        // The kernel refuses to mount with a log that is shorter.
+        Ok(recovery)
+            if recovery.superblock.s_start.get() == 0
+                && recovery.superblock.s_maxlen.get() < MIN_JOURNAL_BLOCKS =>
+        {
+            Ok(Judged::BadSuperblock)
+        }
         Ok(recovery) => Ok(Judged::Right(Box::new(recovery))),
         Err(uext4_jbd2::Error::Device(error)) => Err(error.into()),
         Err(uext4_jbd2::Error::UnknownFeature { name }) if !is_empty(volume, found)? => {

@@ -79,6 +79,9 @@ super::problems! {
         "64bit is set without extents", "set extents";
     Revision = "superblock-revision", Safe, Nothing, ["PR_0_FS_REV_LEVEL"],
         "features are set in revision {found}, which has none", "make it revision {right}";
+    HurdWide = "superblock-hurd-64bit", Damage, Nothing, [],
+        "the Hurd is said to have made the file system, and cannot have one with 64bit",
+        "store that Linux has";
     Hurd = "superblock-hurd", Damage, Nothing, ["PR_0_HURD_CLEAR_FILETYPE"],
         "the Hurd does not know the feature filetype", "clear it";
     NoUuid = "superblock-uuid", Note, Nothing, ["PR_0_ADD_UUID"],

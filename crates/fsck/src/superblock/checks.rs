@@ -18,6 +18,8 @@ use crate::overlay::Overlay;
 use crate::problem::SuperblockProblem;
 use crate::report::Findings;
 
+/// `s_creator_os` of Linux.
+const OS_LINUX: u32 = 0;
 /// `s_creator_os` of the Hurd.
 const OS_HURD: u32 = 1;
 
@@ -123,7 +125,13 @@ fn features(mender: &mut Mender<'_>) -> Result<()> {
         })?;
     }
     let hurd = mender.superblock.s_creator_os.get() == OS_HURD;
-    if hurd && has_incompat(Incompat::FILETYPE) {
+    if hurd && has_incompat(Incompat::BIT64) {
+        // The kernel refuses to mount it.
+        let finding = Finding::new(SuperblockProblem::HurdWide, Place::whole());
+        mender.mend(finding, |superblock| {
+            superblock.s_creator_os = OS_LINUX.into();
+        })?;
+    } else if hurd && has_incompat(Incompat::FILETYPE) {
         mender.features(SuperblockProblem::Hurd, |features| {
             features.incompat.remove(Incompat::FILETYPE);
         })?;

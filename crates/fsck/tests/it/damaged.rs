@@ -42,6 +42,7 @@ const DIFFERENCES: &[(&str, &str, &str)] = &[
     ("journal-inode-links", "ext3", JOURNAL),
     ("journal-inode-encrypted", "ext3", JOURNAL),
     ("journal-version-1", "", JOURNAL),
+    ("journal-length-short", "", JOURNAL),
     ("journal-length-zero", "", JOURNAL),
     ("journal-first-block", "", JOURNAL),
     ("journal-first-block-zero", "", JOURNAL),
