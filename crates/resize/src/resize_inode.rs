@@ -3,7 +3,7 @@
 use uext4_mkfs::resize_map;
 use uext4_ondisk::indirect::number_at;
 use uext4_ondisk::inode::{NDIR_BLOCKS, RawInode, update_checksum};
-use uext4_ondisk::{Damage, Geometry, GroupNr, Ino, Pblk};
+use uext4_ondisk::{Geometry, GroupNr, Ino, Pblk};
 
 use crate::changes::Changes;
 use crate::{Error, Result};
@@ -60,15 +60,14 @@ fn double(changes: &Changes<'_>) -> Result<Pblk> {
     let raw = RawInode::parse(&bytes, Ino::RESIZE)?;
     let double = number_at(&raw.i_block, NDIR_BLOCKS + 1);
     let old: &Geometry = &changes.state.geometry;
-    match old.contains(Pblk(double.into()), 1) {
-        true => Ok(Pblk(double.into())),
-        false => Err(Error::Shape(Damage::InodeField {
-            ino: Ino::RESIZE,
-            field: "i_block",
-            value: double.into(),
-            why: "the resize inode has no double indirect block: run `uext4 repair` first",
-        })),
-    }
+    let double = Pblk(double.into());
+    // It is overwritten: another block than that of this inode must not be.
+    let is_right = old.contains(double, 1) && {
+        let right = resize_map(old, double).blocks.swap_remove(0);
+        changes.state.block(double)? == right.1
+    };
+    let what = "the resize inode is damaged";
+    is_right.then_some(double).ok_or(Error::Unsound { what })
 }
 
 /// Changes the bytes of the inode.

@@ -206,4 +206,21 @@ fn what_must_be_repaired_first_is_refused() {
     debugfs_write(&image, ["ssv state 3"]);
     let marked = fs::read(&image).unwrap();
     refused(&|bytes| bytes.clone_from(&marked), "errors are recorded");
+    fs::write(&image, &whole).unwrap();
+    let stat = debugfs(&image, "stat <7>");
+    let double = stat.split("(DIND):").nth(1).unwrap();
+    let double: usize = double
+        .split([',', '\n'])
+        .next()
+        .unwrap()
+        .trim()
+        .parse()
+        .unwrap();
+    let mut bytes = whole.clone();
+    bytes[double * 1024 + 4 * 40] ^= 1;
+    fs::write(&image, &bytes).unwrap();
+    let error = grow_file(&image, Size::Device, 128 << 20).unwrap_err();
+    assert!(error.to_string().contains("the resize inode"), "{error}");
+    bytes.resize(128 << 20, 0);
+    assert!(fs::read(&image).unwrap() == bytes);
 }
