@@ -13,6 +13,7 @@ use uext4_fsck::{Error, Finding, Observer, Options, Outcome, Progress, SharedBlo
 use crate::args::{ImageArgs, parse_size};
 use crate::failure::{Exit, Failure};
 use crate::interrupt;
+use crate::json::Json;
 use crate::progress::Examining;
 
 /// How an image is examined.
@@ -81,6 +82,24 @@ pub fn failure(image: impl fmt::Display, error: &Error) -> Failure {
 pub fn counted(count: u64, what: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
     format!("{count} {what}{plural}")
+}
+
+/// Says how many blocks were written: as JSON, or in these words.
+pub fn print_written(
+    blocks: u64,
+    as_json: bool,
+    said: fmt::Arguments<'_>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    if !as_json {
+        return writeln!(out, "{said}");
+    }
+    let mut json = Json::new();
+    json.open_object();
+    json.key("blocks").number(blocks);
+    json.close_object();
+    json.end_line();
+    out.write_all(json.as_bytes())
 }
 
 /// Seconds since 1970, as the superblock stores them.

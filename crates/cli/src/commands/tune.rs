@@ -13,10 +13,9 @@ use uext4_fsck::{Error, apply};
 
 use super::{Output, repair};
 use crate::args::parse_size;
-use crate::examination::{ExamineArgs, Watching, counted};
+use crate::examination::{ExamineArgs, Watching, counted, print_written};
 use crate::failure::{Exit, Failure};
 use crate::image_copy::must_not_exist;
-use crate::json::Json;
 use crate::{interrupt, open};
 
 /// Change the label, UUID, settings and features of a file system, with the flags of tune2fs
@@ -188,16 +187,8 @@ pub fn run(args: &TuneArgs, out: &mut Output) -> Result<Exit, Failure> {
         &repair::pause,
     );
     let blocks = blocks.map_err(failed)?;
-    if args.json {
-        let mut json = Json::new();
-        json.open_object();
-        json.key("blocks").number(blocks);
-        json.close_object();
-        json.end_line();
-        out.write_all(json.as_bytes())?;
-    } else {
-        writeln!(out, "changed: {} written", counted(blocks, "block"))?;
-    }
+    let said = format_args!("changed: {} written", counted(blocks, "block"));
+    print_written(blocks, args.json, said, out)?;
     Ok(Exit::Success)
 }
 

@@ -1,6 +1,5 @@
 //! `undo`: puts back what a repair overwrote.
 
-use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -9,7 +8,6 @@ use super::{Output, repair};
 use crate::args::PlaceArgs;
 use crate::examination::{self, counted};
 use crate::failure::{Exit, Failure};
-use crate::json::Json;
 use crate::{interrupt, open};
 
 /// Put back what a repair overwrote
@@ -42,15 +40,7 @@ pub fn run(args: &UndoArgs, out: &mut Output) -> Result<Exit, Failure> {
     drop(deferred);
     let image = args.place.image.display();
     let blocks = blocks.map_err(|error| examination::failure(image, &error))?;
-    if args.json {
-        let mut json = Json::new();
-        json.open_object();
-        json.key("blocks").number(blocks);
-        json.close_object();
-        json.end_line();
-        out.write_all(json.as_bytes())?;
-    } else {
-        writeln!(out, "{} put back", counted(blocks, "block"))?;
-    }
+    let said = format_args!("{} put back", counted(blocks, "block"));
+    examination::print_written(blocks, args.json, said, out)?;
     Ok(Exit::Success)
 }
