@@ -16,7 +16,7 @@ use crate::features::{Compat, Features, Incompat, RoCompat};
 use crate::group_desc::{DESC_SIZE_32, DESC_SIZE_64, DescChecksum};
 use crate::inode::GOOD_OLD_INODE_SIZE;
 use crate::num::{len16, lo32};
-use crate::superblock::SuperBlock;
+use crate::superblock::{FIRST_INO_UNTIL_REPLAY, SuperBlock};
 use crate::units::{BlockSize, GroupNr, Ino, Pblk};
 
 /// True if a group has the superblock or a copy of it under `sparse_super`: 0, 1, and the powers of
@@ -476,7 +476,11 @@ fn inode_shape(sb: &SuperBlock, block_size: BlockSize) -> Result<(u16, u32), Dam
             "not a power of two from 128 to the block size",
         ));
     }
-    let first = sb.s_first_ino.get();
+    let needs_replay = sb.features().incompat.contains(Incompat::RECOVER);
+    let first = match sb.s_first_ino.get() {
+        FIRST_INO_UNTIL_REPLAY if needs_replay => Ino::GOOD_OLD_FIRST.0,
+        first => first,
+    };
     if first < Ino::GOOD_OLD_FIRST.0 || first > sb.s_inodes_count.get() {
         return Err(bad(
             "s_first_ino",

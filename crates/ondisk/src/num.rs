@@ -35,7 +35,7 @@ pub(crate) fn join16(lo: impl Into<u32>, hi: impl Into<u32>) -> u32 {
 }
 
 /// A number of which the format stores the low 32 bits, and 16 or 32 high ones.
-pub(crate) fn join32(lo: impl Into<u64>, hi: impl Into<u64>) -> u64 {
+pub fn join32(lo: impl Into<u64>, hi: impl Into<u64>) -> u64 {
     hi.into() << 32 | lo.into()
 }
 

@@ -39,6 +39,11 @@ pub const JNL_BACKUP_BLOCKS: u8 = 1;
 /// `s_checksum_type`: crc32c, the only one.
 pub const CHECKSUM_TYPE_CRC32C: u8 = 1;
 
+/// `s_first_ino` of a file system whose log changes the number of groups: the kernel, which reads
+/// that number before it replays the log, refuses it as invalid, and e2fsck replays the log first.
+/// The log has the right superblock. Only with the feature `needs_recovery`.
+pub const FIRST_INO_UNTIL_REPLAY: u32 = 5;
+
 /// The raw superblock, field by field as it lies on disk.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
