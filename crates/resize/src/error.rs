@@ -17,6 +17,28 @@ pub enum Error {
         /// Bytes of a block.
         block_size: u32,
     },
+    /// What there is does not fit.
+    #[error(
+        "{wanted} blocks of {block_size} bytes are too few for what the file system holds: \
+         {least} are the least"
+    )]
+    TooSmall {
+        /// Blocks asked for.
+        wanted: u64,
+        /// The fewest that are enough.
+        least: u64,
+        /// Bytes of a block.
+        block_size: u32,
+    },
+    /// No room is left for what must move.
+    #[error("no block or inode is free below the new end: ask for a larger size, or use --min")]
+    Full,
+    /// The caller wants no more.
+    #[error("stopped: the file system has its old size, and is clean")]
+    Stopped,
+    /// A tree of extents cannot be built.
+    #[error("the blocks of a file cannot be mapped: {0}")]
+    Pack(#[from] uext4_ondisk::pack::PackError),
     /// The device ends before the file system would.
     #[error("{need} bytes are needed, and the device has {have}")]
     DeviceTooSmall {
@@ -65,7 +87,7 @@ pub enum Error {
     #[error("new groups cannot be laid out: {0}")]
     Layout(#[from] uext4_mkfs::Error),
     /// The shape of the file system that would result is not valid.
-    #[error("the larger file system would not be valid: {0}")]
+    #[error("the file system is not valid, or would not be: {0}")]
     Shape(#[from] uext4_ondisk::Damage),
     /// The journal cannot be written.
     #[error(transparent)]

@@ -14,7 +14,8 @@ use zerocopy::IntoBytes;
 use crate::changes::Changes;
 use crate::descriptors::{self, Room};
 use crate::state::State;
-use crate::{Error, Result, resize_inode, transaction};
+use crate::transaction::{self, Recovery};
+use crate::{Error, Result, resize_inode};
 
 /// The size that is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,9 +26,9 @@ pub enum Size {
     Device,
 }
 
-/// What growing did. Both are blocks of the file system.
+/// What changed. Both are blocks of the file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Grown {
+pub struct Resized {
     /// Before.
     pub before: u64,
     /// After; the same if there was nothing to do.
@@ -47,7 +48,7 @@ pub fn grow(
     clock: &Arc<dyn Clock>,
     size: Size,
     zero_from: u64,
-) -> Result<Grown> {
+) -> Result<Resized> {
     let state = State::open(device, clock)?;
     let old = &state.geometry;
     let wanted = match size {
@@ -55,7 +56,7 @@ pub fn grow(
         Size::Device => device.len(),
     } >> old.block_size.log2();
     let blocks = without_short_group(old, wanted);
-    let grown = |after| Grown {
+    let resized = |after| Resized {
         before: old.blocks_count,
         after,
         block_size: old.block_size.bytes(),
@@ -63,7 +64,7 @@ pub fn grow(
     if blocks <= old.blocks_count {
         let is_enough = wanted >= old.blocks_count || size == Size::Device;
         return match is_enough {
-            true => Ok(grown(old.blocks_count)),
+            true => Ok(resized(old.blocks_count)),
             false => Err(Error::Smaller {
                 blocks: old.blocks_count,
                 wanted,
@@ -78,7 +79,7 @@ pub fn grow(
         return Err(Error::DeviceTooSmall { need, have });
     }
     carry_out(&state, clock, superblock, &geometry, room, zero_from)?;
-    Ok(grown(blocks))
+    Ok(resized(blocks))
 }
 
 /// The superblock with so many blocks, but for what is counted.
@@ -159,7 +160,13 @@ fn carry_out(
         geometry.block_size,
         &changes.behind,
     )?;
-    transaction::commit(state, clock, &changes.inside, &superblock)
+    transaction::commit(
+        state,
+        clock,
+        &changes.inside,
+        &superblock,
+        Recovery::ByAnybody,
+    )
 }
 
 /// The group that was the last gets the blocks that it lacked.
@@ -200,7 +207,7 @@ fn count(changes: &Changes<'_>, superblock: &mut SuperBlock, added: &AddedGroups
 }
 
 /// Puts all backups of the superblock.
-fn put_backups(changes: &mut Changes<'_>, superblock: &SuperBlock) -> Result<()> {
+pub fn put_backups(changes: &mut Changes<'_>, superblock: &SuperBlock) -> Result<()> {
     let geometry = changes.geometry;
     let groups: Vec<GroupNr> = geometry.backup_groups().collect();
     for group in groups {

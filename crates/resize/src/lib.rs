@@ -1,4 +1,6 @@
-//! Growing a file system: further groups behind those that are there.
+//! Growing and shrinking a file system: further groups behind those that are there, or fewer.
+//!
+//! # Growing
 //!
 //! Growing changes little of what exists. The bitmaps, inode tables and copies of the superblock of
 //! the new groups lie where nothing reads yet, and are written first. One transaction of the
@@ -30,23 +32,61 @@
 //! Inodes per group and the share of the blocks that are reserved for root. A last group too short
 //! for its metadata and 50 blocks is left out, as by resize2fs.
 //!
-//! Left out: growing a mounted file system, shrinking, `64bit` for more than 2^32 blocks, external
+//! # Shrinking
+//!
+//! Whatever lies past the new end moves first, while the file system keeps its size:
+//!
+//! 1. *The journal*, by one write of its inode while the log is empty: `log.rs` says how.
+//! 2. *Blocks*, inode by inode. Data are copied to free blocks, where nothing refers to them yet;
+//!    then one transaction changes the map of the file, the bitmaps and the counts. What was freed
+//!    is used again only after that.
+//! 3. *Inodes* of groups that go get other numbers. One walk over all directories and attributes
+//!    finds what names them; each inode is then one piece of a transaction.
+//! 4. *The groups.* One last transaction, as large as that of growing, takes them out; it is
+//!    refused if anything but their own bitmaps and tables is in use there.
+//!
+//! Pieces are gathered until they fill half the log. Cut off between two transactions, the file
+//! system has its old size and some of its files lie elsewhere.
+//!
+//! The fewest blocks are those that hold everything that is in use besides the metadata of groups,
+//! around the metadata that lies there meanwhile. Where extent trees become so much larger that
+//! this is not enough, it is tried again with a few more.
+//!
+//! Left out: resizing a mounted file system, `64bit` for more than 2^32 blocks, external
 //! journals, multiple mount protection.
 //!
 //! Units: blocks unless a name says bytes, clusters or groups. Cost: two blocks or fewer for each
 //! new group without `flex_bg`, and for each new flex group with it; the transaction has a block
 //! for each block of descriptors and bitmap that changes, and one for each that inode 7 owns.
+//! Shrinking reads all inodes that are in use, and all directories if one of them goes; it holds 40
+//! bytes for each name of such an inode.
 
+mod attribute_blocks;
+mod batch;
+mod bitmap;
 mod changes;
 mod descriptors;
 mod error;
+mod extents;
+mod fewer;
 mod grow;
+mod indirect;
+mod inodes;
+mod log;
+mod metadata;
+mod move_blocks;
+mod quota;
+mod references;
+mod renumber;
 mod resize_inode;
+mod shrink;
+mod space;
 mod state;
 mod transaction;
 
 pub use error::Error;
-pub use grow::{Grown, Size, grow};
+pub use grow::{Resized, Size, grow};
+pub use shrink::{Progress, SmallerSize, shrink};
 
 /// What the functions of this crate return.
 pub type Result<T> = std::result::Result<T, Error>;

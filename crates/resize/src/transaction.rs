@@ -9,7 +9,9 @@ use uext4_buffer_cache::{BufferCache, ChecksumRule, Options, VerifyTag};
 use uext4_jbd2::{CommitCallbacks, Journal, LogRun, PreCommit, Tid};
 use uext4_ondisk::features::{Compat, Incompat};
 use uext4_ondisk::journal::JournalIncompat;
-use uext4_ondisk::superblock::{STATE_VALID, SUPERBLOCK_OFFSET, SuperBlock};
+use uext4_ondisk::superblock::{
+    FIRST_INO_UNTIL_REPLAY, STATE_VALID, SUPERBLOCK_OFFSET, SuperBlock,
+};
 use uext4_ondisk::{BlockSize, Pblk};
 use zerocopy::IntoBytes;
 
@@ -45,6 +47,64 @@ pub fn write(
     Ok(device.write_many(&requests)?)
 }
 
+/// Blocks of a copy.
+const COPY_BLOCKS: u64 = 256;
+
+/// Blocks that were copied.
+#[derive(Clone, Copy, Debug)]
+pub struct Copied {
+    /// Where they were.
+    pub from: Pblk,
+    /// Where they are as well.
+    pub to: Pblk,
+    /// How many.
+    pub blocks: u64,
+}
+
+impl Copied {
+    /// Copies them, again if they have changed.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn copy(self, device: &dyn BlockDevice, size: BlockSize) -> Result<()> {
+        let bits = size.log2();
+        let mut bytes = vec![0; (self.blocks.min(COPY_BLOCKS) << bits) as usize];
+        let mut done = 0;
+        while done < self.blocks {
+            let len = (self.blocks - done).min(COPY_BLOCKS);
+            let part = &mut bytes[..(len << bits) as usize];
+            device.read_at((self.from.0 + done) << bits, part)?;
+            device.write_at((self.to.0 + done) << bits, part)?;
+            done += len;
+        }
+        Ok(())
+    }
+}
+
+/// Blocks that one transaction may have.
+///
+/// # Errors
+/// Those of reading the journal.
+pub fn capacity(state: &State, clock: &Arc<dyn Clock>) -> Result<usize> {
+    /// Without a journal anything fits.
+    const WITHOUT: usize = 4096;
+    let Some(runs) = state.log()? else {
+        return Ok(WITHOUT);
+    };
+    let most = log_of(state, clock, &runs)?.blocks_max();
+    Ok(most.map_or(WITHOUT, |most| most as usize))
+}
+
+/// Which recovery can be trusted with a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recovery {
+    /// Any.
+    ByAnybody,
+    /// Not the kernel's: it reads how many groups there are before it replays the log, and goes on
+    /// with that number. It must not mount until e2fsck or a mount of ours has replayed it.
+    NotByKernel,
+}
+
 /// Changes `blocks`, all of them or none if there is a journal, and the superblock last. Flushes
 /// what was written before, and what is written here. `superblock` is the one that the file system
 /// is left with; while it changes, it says that it is in use.
@@ -53,6 +113,7 @@ pub fn commit(
     clock: &Arc<dyn Clock>,
     blocks: &BTreeMap<Pblk, Vec<u8>>,
     superblock: &SuperBlock,
+    recovery: Recovery,
 ) -> Result<()> {
     let device = &**state.device();
     let size = state.geometry.block_size;
@@ -67,6 +128,11 @@ pub fn commit(
     device.flush()?;
     // From here on the log counts.
     put_superblock(device, &in_use(&state.superblock))?;
+    if let Some(journal) = &journal
+        && recovery == Recovery::NotByKernel
+    {
+        keep_kernel_out(state, journal)?;
+    }
     if let Some(journal) = &journal {
         let (at, whole) = superblock_block(state, &in_use(superblock))?;
         let all = blocks.iter().map(|(&block, bytes)| (block, bytes));
@@ -80,6 +146,17 @@ pub fn commit(
         journal.flush(&AsTheyAre)?;
     }
     put_superblock(device, superblock)
+}
+
+/// Makes the kernel refuse the file system until its log, which has the right superblock already,
+/// is replayed.
+fn keep_kernel_out(state: &State, journal: &Journal) -> Result<()> {
+    let mut superblock = in_use(&state.superblock);
+    let (at, whole) = superblock_block(state, &superblock)?;
+    log_blocks(journal, [(at, &whole)].into_iter())?;
+    superblock.s_first_ino = FIRST_INO_UNTIL_REPLAY.into();
+    superblock.update_checksum();
+    put_superblock(&**state.device(), &superblock)
 }
 
 /// The journal of a file system that was left clean: its log is empty.

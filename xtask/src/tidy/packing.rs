@@ -10,8 +10,14 @@ use super::{Complaint, File};
 
 /// Where the packer is.
 const PACKER: &str = "crates/ondisk/";
-/// Crates that write file systems: the journaled engine with the bulk creator, mkfs, and repair.
-const WRITERS: [&str; 3] = ["crates/ext4/", "crates/fsck/", "crates/mkfs/"];
+/// Crates that write file systems: the journaled engine with the bulk creator, mkfs, repair, and
+/// resizing.
+const WRITERS: [&str; 4] = [
+    "crates/ext4/",
+    "crates/fsck/",
+    "crates/mkfs/",
+    "crates/resize/",
+];
 /// Modules of `uext4_ondisk` that pack.
 const MODULES: [&str; 2] = ["pack", "dir_block"];
 /// Raw structures that the packer alone builds and changes.
@@ -65,7 +71,7 @@ impl Visitor<'_> {
         if of_ondisk && !self.is_writer && MODULES.iter().any(|module| name == module) {
             self.complain(
                 name,
-                "only ext4, mkfs and fsck write structures of the format",
+                "only ext4, mkfs, fsck and resize write structures of the format",
             );
         }
     }

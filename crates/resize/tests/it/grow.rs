@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tempfile::TempDir;
 use uext4_blockdev::{Access, BlockDevice, Clock, FileDevice, SystemClock};
-use uext4_resize::{Error, Grown, Size, grow};
+use uext4_resize::{Error, Resized, Size, grow};
 use uext4_testkit::e2fsprogs::{
     assert_clean, assert_e2fsck, debugfs, debugfs_write, dumpe2fs, mke2fs,
 };
@@ -73,7 +73,7 @@ pub fn image(dir: &TempDir, options: &str, mib: u64) -> PathBuf {
     image
 }
 
-pub fn grow_file(image: &Path, size: Size, extended: u64) -> Result<Grown, Error> {
+pub fn grow_file(image: &Path, size: Size, extended: u64) -> Result<Resized, Error> {
     let file = File::options().write(true).open(image).unwrap();
     let before = file.metadata().unwrap().len();
     file.set_len(before.max(extended)).unwrap();

@@ -1,5 +1,7 @@
-//! Growing, judged by e2fsck, resize2fs and the kernel, and cut off at every write.
+//! Resizing, judged by e2fsck, resize2fs and the kernel, and cut off at every write.
 
 mod grow;
 mod kernel;
 mod power_cut;
+mod shrink;
+mod tree;

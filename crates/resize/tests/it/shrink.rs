@@ -1,0 +1,279 @@
+//! File systems of many shapes shrink, keep all that they hold, and e2fsck finds nothing.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use tempfile::TempDir;
+use uext4_blockdev::{
+    Access, BlockDevice, Clock, FileDevice, MemoryDevice, SystemClock, VirtualClock,
+};
+use uext4_resize::{Error, Resized, SmallerSize, shrink};
+use uext4_testkit::e2fsprogs::{assert_clean, debugfs_write, e2fsck, mke2fs};
+use uext4_testkit::loops::{Mount, can_mount};
+use uext4_testkit::{SimDevice, SimOptions, has_tool};
+
+use crate::grow::field;
+use crate::tree::{contents, fill};
+
+/// Options of mke2fs, and MiB.
+const SHAPES: &[(&str, u64)] = &[
+    ("-t ext4 -b 4096 -g 8192", 300),
+    ("-t ext4 -b 1024 -O metadata_csum_seed,orphan_file", 80),
+    ("-t ext4 -b 1024 -O ea_inode", 80),
+    ("-t ext4 -b 1024 -O ^resize_inode,sparse_super2", 80),
+    ("-t ext4 -O bigalloc -C 16384 -b 1024 -g 8192", 80),
+    ("-t ext4 -b 1024 -O inline_data -I 256", 80),
+    ("-t ext3 -b 1024", 80),
+    ("-t ext4 -b 1024", 120),
+    ("-t ext4 -b 2048 -G 4", 200),
+    ("-t ext4 -b 1024 -O ^metadata_csum", 120),
+    ("-t ext4 -b 1024 -O ^metadata_csum,^uninit_bg", 120),
+    ("-t ext4 -b 1024 -O ^64bit", 120),
+    ("-t ext4 -b 1024 -O ^flex_bg", 120),
+    ("-t ext4 -b 1024 -O ^resize_inode", 120),
+    ("-t ext4 -b 1024 -O ^resize_inode,meta_bg", 120),
+    ("-t ext4 -O bigalloc -C 4096 -b 1024", 120),
+    ("-t ext4 -b 1024 -O ^has_journal", 120),
+    ("-t ext2 -b 1024", 120),
+    ("-t ext4 -I 128 -b 1024", 120),
+];
+/// As many of them are enough for the quick mode.
+const QUICK: usize = 7;
+
+fn open(image: &Path) -> Arc<dyn BlockDevice> {
+    Arc::new(FileDevice::open(image, Access::ReadWrite).unwrap())
+}
+
+fn shrink_file(image: &Path, size: SmallerSize) -> Result<Resized, Error> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let resized = shrink(&open(image), &clock, size, &mut |_| Ok(()))?;
+    let len = resized.after * u64::from(resized.block_size);
+    File::options()
+        .write(true)
+        .open(image)
+        .unwrap()
+        .set_len(len)
+        .unwrap();
+    Ok(resized)
+}
+
+fn filled(dir: &TempDir, options: &str, mib: u64) -> PathBuf {
+    let image = dir.path().join("image");
+    _ = fs::remove_file(&image);
+    let size = format!("{mib}M");
+    if options.contains("bigalloc") {
+        // The engine does not write to these.
+        let tree = dir.path().join("tree");
+        for nr in 0..40 {
+            fs::create_dir_all(tree.join(format!("d{nr}"))).unwrap();
+            for file in 0..4 {
+                let path = tree.join(format!("d{nr}/f{file}"));
+                fs::write(path, vec![nr; 100_000 * (file + 1)]).unwrap();
+            }
+        }
+        let with_tree = options.split(' ').chain(["-d", tree.to_str().unwrap()]);
+        mke2fs(&image, with_tree.collect::<Vec<_>>(), &size);
+        let gone = (0..100).filter(|nr| nr % 9 != 0);
+        let gone: Vec<String> = gone
+            .map(|nr| format!("rm d{}/f{}", nr / 4, nr % 4))
+            .collect();
+        debugfs_write(&image, gone.iter().map(String::as_str));
+    } else {
+        mke2fs(&image, options.split(' '), &size);
+        fill(&open(&image), 40, 300_000 >> (2 * u32::from(mib < 200)));
+    }
+    assert_clean(&image);
+    image
+}
+
+/// Blocks that resize2fs leaves of a copy.
+fn by_resize2fs(image: &Path) -> Option<u64> {
+    let copy = image.with_extension("resize2fs");
+    fs::copy(image, &copy).unwrap();
+    let done = Command::new("resize2fs")
+        .args(["-f", "-M"])
+        .arg(&copy)
+        .output()
+        .unwrap();
+    if !done.status.success() {
+        return None;
+    }
+    field(&copy, "Block count")?.parse().ok()
+}
+
+fn assert_whole(image: &Path, before: &BTreeMap<String, String>, what: &str) {
+    assert_clean(image);
+    let device = open(image);
+    let found = uext4_fsck::findings(&device).unwrap();
+    assert!(found.is_empty(), "{what}: {found:?}");
+    assert!(contents(&device) == *before, "{what}");
+}
+
+#[test]
+fn every_shape_shrinks_and_keeps_its_files() {
+    if !has_tool("mke2fs") || !has_tool("resize2fs") {
+        println!("skipped: no e2fsprogs");
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let count = match std::env::var_os("UEXT4_LONG") {
+        Some(_) => SHAPES.len(),
+        None => QUICK,
+    };
+    for &(options, mib) in &SHAPES[..count] {
+        let image = filled(&dir, options, mib);
+        let before = contents(&open(&image));
+        let theirs = by_resize2fs(&image);
+        let half = shrink_file(&image, SmallerSize::Bytes((mib << 20) * 2 / 3))
+            .unwrap_or_else(|error| panic!("{options}: {error}"));
+        assert!(half.after < half.before, "{options}: {half:?}");
+        assert_whole(&image, &before, options);
+        let least = shrink_file(&image, SmallerSize::Least)
+            .unwrap_or_else(|error| panic!("{options}, least: {error}"));
+        println!("{options}: {half:?}, {least:?}, resize2fs -M {theirs:?}");
+        assert_whole(&image, &before, options);
+        if let Some(theirs) = theirs {
+            assert!(
+                least.after <= theirs,
+                "{options}: {least:?}, resize2fs {theirs}"
+            );
+        }
+        let again = shrink_file(&image, SmallerSize::Least).unwrap();
+        assert!(again.after <= least.after, "{options}: {again:?}");
+        assert_whole(&image, &before, options);
+    }
+}
+
+/// Options of mke2fs, and MiB, of what is cut off.
+const CUT: &[(&str, u64)] = &[
+    ("-t ext4 -b 1024 -g 4096 -N 4000", 24),
+    (
+        "-t ext4 -b 1024 -g 4096 -N 4000 -O ^flex_bg,orphan_file",
+        24,
+    ),
+    ("-t ext3 -b 1024 -g 4096 -N 4000", 24),
+];
+
+#[test]
+fn cut_at_any_write_it_has_either_size_and_all_files() {
+    if !has_tool("mke2fs") {
+        println!("skipped: no e2fsprogs");
+        return;
+    }
+    let is_long = std::env::var_os("UEXT4_LONG").is_some();
+    let dir = TempDir::new().unwrap();
+    let clock: Arc<dyn Clock> = Arc::new(VirtualClock::default());
+    // A superblock is written whole or not at all.
+    let sim = SimOptions {
+        sector_size: 1024,
+        ..SimOptions::default()
+    };
+    let mut cuts = 0;
+    for &(options, mib) in CUT {
+        let image = dir.path().join("image");
+        _ = fs::remove_file(&image);
+        mke2fs(&image, options.split(' '), &format!("{mib}M"));
+        fill(&open(&image), 20, 20_000);
+        let before = contents(&open(&image));
+        let start = MemoryDevice::from_bytes(fs::read(&image).unwrap());
+        let run = |cut: Option<u64>| {
+            let device = Arc::new(SimDevice::new(&start, sim.clone()));
+            if let Some(cut) = cut {
+                device.cut_at_write(cut);
+            }
+            let shared: Arc<dyn BlockDevice> = Arc::clone(&device) as _;
+            let size = SmallerSize::Least;
+            let result = shrink(&shared, &clock, size, &mut |_| Ok(()));
+            assert_eq!(result.is_ok(), cut.is_none(), "{options}: {result:?}");
+            device
+        };
+        let changes = run(None).stats().changes();
+        let step = if is_long { 1 } else { changes.div_ceil(20) };
+        let mut sizes = BTreeMap::new();
+        let mut mounted = 0;
+        let some = (0..changes).step_by(step as usize);
+        let last = (changes.saturating_sub(150)..changes).step_by(if is_long { 1 } else { 15 });
+        for cut in some.chain(last) {
+            let device = run(Some(cut));
+            for seed in 0..2 {
+                fs::write(&image, device.power_cut(seed).to_bytes()).unwrap();
+                if cut + 150 >= changes && can_mount() {
+                    mounted += u32::from(the_kernel_is_safe(&image, &dir));
+                }
+                if seed == 1 {
+                    // Readers see what the log holds; the next try ends what was cut off.
+                    assert!(contents(&open(&image)) == before, "{options}, cut {cut}");
+                    let copy = dir.path().join("again");
+                    fs::copy(&image, &copy).unwrap();
+                    shrink_file(&copy, SmallerSize::Least).unwrap();
+                    assert_whole(&copy, &before, options);
+                }
+                let replay = e2fsck(&image, "-y -E journal_only");
+                assert!(replay.status.success(), "{options}, cut {cut}: {replay:?}");
+                assert_clean(&image);
+                let what = format!("{options}, cut {cut}");
+                assert!(contents(&open(&image)) == before, "{what}");
+                *sizes.entry(field(&image, "Block count")).or_insert(0) += 1;
+                cuts += 1;
+            }
+        }
+        println!("{options}: {changes} writes, {sizes:?}, {mounted} mounted by the kernel");
+        assert!(sizes.len() <= 2, "{options}: {sizes:?}");
+        assert!(!is_long || sizes.len() == 2, "{options}: {sizes:?}");
+    }
+    println!("{cuts} cuts");
+}
+
+/// The kernel either refuses a copy of what was cut off, until e2fsck has replayed it, or mounts
+/// and fills it.
+fn the_kernel_is_safe(image: &Path, dir: &TempDir) -> bool {
+    let copy = dir.path().join("copy");
+    fs::copy(image, &copy).unwrap();
+    let is_mounted = match Mount::attempt(&copy, "") {
+        Ok(mount) => {
+            let mut file = File::create(mount.path().join("full")).unwrap();
+            let mut room = 24 << 10;
+            while room > 0 && file.write_all(&[1; 1024]).is_ok() {
+                room -= 1;
+            }
+            assert!(room > 0 || file.sync_all().is_err());
+            true
+        }
+        Err(_) => {
+            let replay = e2fsck(&copy, "-y -E journal_only");
+            assert!(replay.status.success(), "{replay:?}");
+            drop(Mount::new(&copy, ""));
+            false
+        }
+    };
+    assert_clean(&copy);
+    is_mounted
+}
+
+#[test]
+fn the_kernel_mounts_what_shrank() {
+    if !can_mount() {
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    for &(options, mib) in &SHAPES[4..QUICK] {
+        let image = filled(&dir, options, mib);
+        shrink_file(&image, SmallerSize::Bytes((mib << 20) / 2)).unwrap();
+        {
+            let mount = Mount::new(&image, "");
+            let tar = Command::new("tar")
+                .arg("-cf/dev/null")
+                .arg(mount.path())
+                .status()
+                .unwrap();
+            assert!(tar.success(), "{options}");
+            let full = fs::write(mount.path().join("full"), vec![1; (mib << 20) as usize]);
+            assert!(full.is_err(), "{options}");
+        }
+        assert_clean(&image);
+    }
+}
