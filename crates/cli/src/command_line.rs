@@ -8,8 +8,8 @@ use crate::args::{Change, View};
 use crate::commands::{
     build, cat, change, check, chmod, chown, clone, completions, dedup_xattrs, doctor, du,
     fallocate, find, frag, fsck, get, getfattr, grep, grow, help, info, ln, ls, man, manifest,
-    mkdir, mkfs, mount, mv, output, put, quota, repair, rm, salvage, script, setfattr, stat, stats,
-    sync, tar, touch, tree, trim, truncate, tune, umount, undo,
+    mkdir, mkfs, mount, mv, output, put, quota, repair, rm, salvage, script, setfattr, shrink,
+    stat, stats, sync, tar, touch, tree, trim, truncate, tune, umount, undo,
 };
 use crate::failure::{self, Exit, Failure};
 use crate::help::with_front_page;
@@ -69,6 +69,7 @@ pub enum Command {
     Sync(sync::SyncArgs),
     DedupXattrs(dedup_xattrs::DedupXattrsArgs),
     Grow(grow::GrowArgs),
+    Shrink(shrink::ShrinkArgs),
     Trim(trim::TrimArgs),
     Quota(quota::QuotaArgs),
     Script(script::ScriptArgs),
@@ -134,6 +135,7 @@ pub fn run(cli: &Cli) -> Result<Exit, Failure> {
         Command::Sync(args) => sync::run(args, &mut out),
         Command::DedupXattrs(args) => dedup_xattrs::run(args, &mut out),
         Command::Grow(args) => grow::run(args, &mut out),
+        Command::Shrink(args) => shrink::run(args, &mut out),
         Command::Trim(args) => trim::run(args, &mut out),
         Command::Quota(args) => quota::run(args, &mut out),
         Command::Mount(args) => mount::run(args, &mut out),

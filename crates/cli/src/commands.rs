@@ -40,6 +40,7 @@ pub mod rm;
 pub mod salvage;
 pub mod script;
 pub mod setfattr;
+pub mod shrink;
 pub mod stat;
 pub mod stats;
 pub mod sync;

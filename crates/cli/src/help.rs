@@ -32,7 +32,8 @@ Change an image (every change goes through the journal):
   mkdir, touch, ln, mv, rm, chmod, chown, truncate, fallocate, setfattr
                  Change files, as the programs of the same names do
   script         Run many commands in one opening of the image
-  grow, tune     Make the file system larger; change label, UUID, features, as tune2fs
+  grow, shrink, tune
+                 Make the file system larger or smaller; change label, UUID, features
   quota, trim, dedup-xattrs, sync
                  Quotas; discard free blocks; merge equal xattr blocks; replay the journal
 Check and repair an image:

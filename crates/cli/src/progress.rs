@@ -131,6 +131,26 @@ impl Copying {
     }
 }
 
+/// How many groups have been looked at.
+#[derive(Debug)]
+pub struct Groups(Option<Bar>);
+
+impl Groups {
+    /// Begins.
+    pub fn new() -> Self {
+        Self(Bar::new(Some(0), EXAMINING))
+    }
+
+    /// Shows that so many are done.
+    pub fn show(&self, done: u64, of: u64) {
+        if let Some(Bar { bar, .. }) = &self.0 {
+            bar.set_length(of);
+            bar.set_position(done);
+            bar.set_message("moving");
+        }
+    }
+}
+
 /// How far an examination is: one bar for all passes of a round.
 #[derive(Debug)]
 pub struct Examining {

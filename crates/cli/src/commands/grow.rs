@@ -9,7 +9,7 @@ use uext4_blockdev::partition::{self, Partition, TableKind, gpt};
 use uext4_blockdev::{BlockDevice, Clock, FileDevice, SystemClock};
 use uext4_ondisk::Geometry;
 use uext4_ondisk::superblock::{SUPERBLOCK_OFFSET, SuperBlock};
-use uext4_resize::{Error, Grown, Size, grow};
+use uext4_resize::{Error, Resized, Size, grow};
 
 use super::{Output, bytes};
 use crate::args::{PlaceArgs, parse_size};
@@ -92,7 +92,7 @@ pub fn run(args: &GrowArgs, out: &mut Output) -> Result<Exit, Failure> {
         }
         failure(image, &error)
     })?;
-    print(args, &grown, out)?;
+    print(image, args.json, &grown, out)?;
     Ok(Exit::Success)
 }
 
@@ -205,7 +205,8 @@ fn give_back(whole: &FileDevice, device: &dyn BlockDevice, start: u64, had: u64)
     }
 }
 
-fn failure(image: &Path, error: &Error) -> Failure {
+/// What an error is called.
+pub fn failure(image: &Path, error: &Error) -> Failure {
     let shown = image.display();
     match error {
         Error::FileSystem(error) => Failure::engine(shown, error),
@@ -220,15 +221,21 @@ fn failure(image: &Path, error: &Error) -> Failure {
     }
 }
 
-fn print(args: &GrowArgs, grown: &Grown, out: &mut Output) -> Result<(), Failure> {
-    let image = bytes(args.place.image.as_os_str());
-    let Grown {
+/// Says how large the file system was, and is.
+pub fn print(
+    image: &Path,
+    as_json: bool,
+    resized: &Resized,
+    out: &mut Output,
+) -> Result<(), Failure> {
+    let image = bytes(image.as_os_str());
+    let Resized {
         before,
         after,
         block_size,
-    } = *grown;
+    } = *resized;
     let in_bytes = |blocks: u64| blocks.saturating_mul(block_size.into());
-    if args.json {
+    if as_json {
         let mut json = Json::new();
         json.open_object();
         json.key("image").text(image);

@@ -132,3 +132,28 @@ fn the_last_partition_grows_with_its_disk() {
     let count: u64 = blocks(&inner).parse().unwrap();
     assert!(count * 4096 > 198 << 20, "{count} blocks");
 }
+
+#[test]
+fn the_file_becomes_shorter_with_the_file_system() {
+    if !has_tool("mke2fs") {
+        return;
+    }
+    let scratch = scratch();
+    let image = scratch.path().join("image");
+    mke2fs(&image, &["-t", "ext4", "-b", "4096"], 300);
+    let printed = uext4_ok(&["shrink", text(&image), "64M"]);
+    assert!(String::from_utf8_lossy(&printed).contains("16384 blocks"));
+    assert_eq!(fs::metadata(&image).unwrap().len(), 64 << 20);
+    let printed = uext4_ok(&["shrink", "--json", "--min", text(&image)]);
+    let json: Value = serde_json::from_slice(&printed).unwrap();
+    let blocks = json["blocks"].as_u64().unwrap();
+    assert!(blocks < 16_384);
+    assert_eq!(fs::metadata(&image).unwrap().len(), blocks * 4096);
+    let (code, complaint) = ended(&["shrink", text(&image), "1M"]);
+    assert_eq!(code, Some(1), "{complaint}");
+    assert!(
+        complaint.contains(&format!("{blocks} are the least")),
+        "{complaint}"
+    );
+    assert_clean(&image);
+}
