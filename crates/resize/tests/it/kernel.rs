@@ -1,13 +1,37 @@
 //! The kernel mounts what grew, and fills it.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::Path;
 
 use tempfile::TempDir;
 use uext4_resize::Size;
-use uext4_testkit::e2fsprogs::assert_clean;
+use uext4_testkit::e2fsprogs::{assert_clean, e2fsck};
 use uext4_testkit::loops::{Mount, can_mount};
 
 use crate::grow::{grow_file, image};
+
+/// The kernel either refuses a copy of what was cut off, until e2fsck has replayed it, or mounts
+/// and fills it.
+pub fn the_kernel_is_safe(image: &Path, dir: &TempDir) -> bool {
+    let copy = dir.path().join("copy");
+    fs::copy(image, &copy).unwrap();
+    let is_mounted = match Mount::attempt(&copy, "") {
+        Ok(mount) => {
+            let mut file = File::create(mount.path().join("full")).unwrap();
+            while file.write_all(&[1; 1 << 16]).is_ok() {}
+            true
+        }
+        Err(_) => {
+            let replay = e2fsck(&copy, "-y -E journal_only");
+            assert!(replay.status.success(), "{replay:?}");
+            drop(Mount::new(&copy, ""));
+            false
+        }
+    };
+    assert_clean(&copy);
+    is_mounted
+}
 
 #[test]
 fn the_kernel_fills_what_grew() {

@@ -7,9 +7,11 @@ use tempfile::TempDir;
 use uext4_blockdev::{BlockDevice, Clock, MemoryDevice, VirtualClock};
 use uext4_resize::{Size, grow};
 use uext4_testkit::e2fsprogs::{assert_clean, e2fsck};
+use uext4_testkit::loops::can_mount;
 use uext4_testkit::{SimDevice, SimOptions, has_tool};
 
 use crate::grow::{field, image};
+use crate::kernel::the_kernel_is_safe;
 
 /// Options of mke2fs, sizes in MiB before and after.
 const CASES: &[(&str, u64, u64)] = &[
@@ -58,10 +60,14 @@ fn cut_at_any_write_it_has_either_size() {
         let changes = whole.stats().changes();
         let step = if is_long { 1 } else { changes.div_ceil(12) };
         let mut found = [0, 0];
+        let mut mounted = 0;
         for cut in (0..changes).step_by(step as usize) {
             let device = run(Some(cut));
             for seed in 0..3 {
                 fs::write(&path, device.power_cut(seed).to_bytes()).unwrap();
+                if is_long && !options.contains("bigalloc") && can_mount() {
+                    mounted += u32::from(the_kernel_is_safe(&path, &dir));
+                }
                 let replay = e2fsck(&path, "-y -E journal_only");
                 assert!(replay.status.success(), "{options}, cut {cut}: {replay:?}");
                 assert_clean(&path);
@@ -74,6 +80,7 @@ fn cut_at_any_write_it_has_either_size() {
                 cuts += 1;
             }
         }
+        println!("{options}: {found:?}, {mounted} mounted by the kernel");
         assert!(
             !is_long || found.iter().all(|&count| count > 0),
             "{found:?}"

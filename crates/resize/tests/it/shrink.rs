@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -17,6 +16,7 @@ use uext4_testkit::loops::{Mount, can_mount};
 use uext4_testkit::{SimDevice, SimOptions, has_tool};
 
 use crate::grow::field;
+use crate::kernel::the_kernel_is_safe;
 use crate::tree::{contents, fill};
 
 /// Options of mke2fs, and MiB.
@@ -226,32 +226,6 @@ fn cut_at_any_write_it_has_either_size_and_all_files() {
         assert!(!is_long || sizes.len() == 2, "{options}: {sizes:?}");
     }
     println!("{cuts} cuts");
-}
-
-/// The kernel either refuses a copy of what was cut off, until e2fsck has replayed it, or mounts
-/// and fills it.
-fn the_kernel_is_safe(image: &Path, dir: &TempDir) -> bool {
-    let copy = dir.path().join("copy");
-    fs::copy(image, &copy).unwrap();
-    let is_mounted = match Mount::attempt(&copy, "") {
-        Ok(mount) => {
-            let mut file = File::create(mount.path().join("full")).unwrap();
-            let mut room = 24 << 10;
-            while room > 0 && file.write_all(&[1; 1024]).is_ok() {
-                room -= 1;
-            }
-            assert!(room > 0 || file.sync_all().is_err());
-            true
-        }
-        Err(_) => {
-            let replay = e2fsck(&copy, "-y -E journal_only");
-            assert!(replay.status.success(), "{replay:?}");
-            drop(Mount::new(&copy, ""));
-            false
-        }
-    };
-    assert_clean(&copy);
-    is_mounted
 }
 
 #[test]
