@@ -6,7 +6,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::args::{Change, View};
 use crate::commands::{
-    build, cat, change, check, chmod, chown, clone, completions, dedup_xattrs, doctor, du,
+    build, cat, change, check, chmod, chown, clone, completions, dedup_xattrs, diff, doctor, du,
     fallocate, find, frag, fsck, get, getfattr, grep, grow, help, info, ln, ls, man, manifest,
     mkdir, mkfs, mount, mv, output, put, quota, repair, rm, salvage, script, setfattr, shrink,
     stat, stats, sync, tar, touch, tree, trim, truncate, tune, umount, undo,
@@ -41,6 +41,7 @@ pub enum Command {
     Find(Box<find::FindArgs>),
     Grep(Box<grep::GrepArgs>),
     Du(View<du::DuArgs>),
+    Diff(Box<diff::DiffArgs>),
     Cat(View<cat::CatArgs>),
     Stat(View<stat::StatArgs>),
     Get(get::GetArgs),
@@ -106,6 +107,7 @@ pub fn run(cli: &Cli) -> Result<Exit, Failure> {
         Command::Tree(args) => tree::run(args, &mut out),
         Command::Find(args) => find::run(args, &mut out),
         Command::Grep(args) => grep::run(args, &mut out),
+        Command::Diff(args) => diff::run(args, &mut out),
         Command::Du(args) => du::run(&args.what, &open::open(&args.image)?, &mut out),
         Command::Cat(args) => cat::run(&args.what, &open::open(&args.image)?, &mut out),
         Command::Stat(args) => stat::run(&args.what, &open::open(&args.image)?, &mut out),
@@ -209,6 +211,7 @@ impl<W: Write> Write for UntilClosed<W> {
 fn when_cut(command: &Command) -> Exit {
     match command {
         Command::Tar(_) | Command::Script(_) => Exit::Incomplete,
+        Command::Diff(args) if args.writes_layer() => Exit::Incomplete,
         _ => Exit::Success,
     }
 }

@@ -10,6 +10,7 @@ pub mod chown;
 pub mod clone;
 pub mod completions;
 pub mod dedup_xattrs;
+pub mod diff;
 pub mod doctor;
 pub mod du;
 pub mod fallocate;

@@ -1,7 +1,7 @@
 //! Exit codes.
 //!
 //! `mount` and `umount` end with the codes of mount(8), `repair` and `fsck` with those of fsck(8),
-//! `grep` with those of grep(1), all others with [`Exit::code`].
+//! `grep` and `diff` with those of grep(1) and diff(1), all others with [`Exit::code`].
 
 /// How the command ended: stable, and documented by `uext4 help exit-codes`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -10,6 +10,8 @@ pub enum Exit {
     Success,
     /// Nothing that was searched matches.
     NoMatch,
+    /// What was compared differs.
+    Different,
     /// A path does not exist in the image, or a part of what was asked could not be done; the rest
     /// was.
     Incomplete,
@@ -36,7 +38,7 @@ impl Exit {
     pub fn code(self) -> u8 {
         match self {
             Self::Success => 0,
-            Self::NoMatch | Self::Incomplete | Self::Repaired => 1,
+            Self::NoMatch | Self::Different | Self::Incomplete | Self::Repaired => 1,
             Self::Usage => 2,
             Self::Damaged => 4,
             Self::CouldNot | Self::Denied | Self::System | Self::Internal | Self::Interrupted => 8,
@@ -51,17 +53,20 @@ impl Exit {
             Self::System => 2,
             Self::Internal => 4,
             Self::Interrupted => 8,
-            Self::NoMatch | Self::Incomplete | Self::Repaired | Self::Damaged | Self::CouldNot => {
-                32
-            }
+            Self::NoMatch
+            | Self::Different
+            | Self::Incomplete
+            | Self::Repaired
+            | Self::Damaged
+            | Self::CouldNot => 32,
         }
     }
 
-    /// The code of `grep`, as grep(1) has it.
+    /// The code of `grep` and `diff`, as grep(1) and diff(1) have it.
     pub fn grep_code(self) -> u8 {
         match self {
             Self::Success => 0,
-            Self::NoMatch => 1,
+            Self::NoMatch | Self::Different => 1,
             _ => 2,
         }
     }
@@ -71,7 +76,7 @@ impl Exit {
         match self {
             Self::Success => 0,
             Self::Repaired => 1,
-            Self::NoMatch | Self::Incomplete | Self::Damaged => 4,
+            Self::NoMatch | Self::Different | Self::Incomplete | Self::Damaged => 4,
             Self::CouldNot | Self::Denied | Self::System | Self::Internal => 8,
             Self::Usage => 16,
             Self::Interrupted => 32,

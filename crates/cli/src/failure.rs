@@ -61,6 +61,15 @@ impl Failure {
         Self::new(exit, format_args!("{subject}: {error}"))
     }
 
+    /// The same, with the place that it is about before it.
+    #[must_use]
+    pub fn about(mut self, place: impl Display) -> Self {
+        if let Self::Message { what, .. } = &mut self {
+            *what = format!("{place}: {what}");
+        }
+        self
+    }
+
     /// The same, with a worse exit code where there is one.
     #[must_use]
     pub fn at_least(mut self, code: Exit) -> Self {
@@ -179,8 +188,13 @@ impl Complaints {
 
     /// None yet, about line `number` of a script.
     pub fn of_line(number: u64) -> Self {
+        Self::about(format_args!("line {number}"))
+    }
+
+    /// None yet, about what `place` names.
+    pub fn about(place: impl Display) -> Self {
         Self {
-            place: format!("line {number}: "),
+            place: format!("{place}: "),
             ..Self::new()
         }
     }

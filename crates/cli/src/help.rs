@@ -15,7 +15,7 @@ Usage: uext4 COMMAND [OPTIONS] IMAGE [PATH]...
 Read an image (the image is never written to):
   ls, tree       List a directory; draw it and everything below it
   find, grep     Find files by name, size, time, owner and more; search their contents
-  du             Show how much space directories take
+  diff, du       Compare two images; show how much space directories take
   cat            Print the contents of files
   stat           Show one inode: times, flags, extended attributes, extents
   get, tar       Copy files and directories out of the image; write them as a tar archive
@@ -52,7 +52,7 @@ Options: -h, --help; -V, --version
 
 Exit codes: 0 done, or clean; 1 part of the work could not be done; 2 wrong usage;
 4 the image is damaged; 8 failed. mount and umount have those of mount(8), repair and
-fsck those of fsck(8), grep those of grep(1).
+fsck those of fsck(8), grep and diff those of grep(1) and diff(1).
 
 Example: uext4 build ./rootfs -o disk.img && uext4 ls -l disk.img /etc
 ";
@@ -127,7 +127,7 @@ How `uext4 build` (and `uext4 mkfs -d`) chooses the size of the image:
 ";
 
 const EXIT_CODES: &str = "\
-Every command but mount, umount, repair, fsck and grep ends with one of these exit codes:
+Every command but mount, umount, repair, fsck, grep and diff ends with one of these exit codes:
 
   0  done; for check: the file system is clean
   1  a path does not exist in the image, or part of the work could not be done (the rest was)
@@ -162,6 +162,12 @@ grep has the exit codes of grep(1):
   0  a line matches
   1  no line matches
   2  an error, also one with a part of the work: with -q 0 if a line matches
+
+diff has the exit codes of diff(1):
+
+  0  nothing differs
+  1  something differs
+  2  an error, also one with a part of the work: with -q 1 if something differs
 ";
 
 const EXAMPLES: &str = "\
@@ -170,6 +176,7 @@ const EXAMPLES: &str = "\
   uext4 cat disk.img /etc/os-release    a file to standard output
   uext4 grep -il password *.img         files of many images that match
   uext4 find disk.img --perm -4000      set-user-id programs
+  uext4 diff old.img new.img            what was added, removed and changed
   uext4 get disk.img /home ./home       copy a directory out
   uext4 tar disk.img > disk.tar         all of it, with xattrs, hard links and holes
   uext4 build ./rootfs -o disk.img      an image from a directory or a tar archive

@@ -77,7 +77,7 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
     match words.get(1).and_then(|word| word.to_str()) {
         Some("mount" | "umount") => messages::choose_mount_codes(),
         Some("repair" | "fsck") => messages::choose_fsck_codes(),
-        Some("grep") => messages::choose_grep_codes(),
+        Some("grep" | "diff") => messages::choose_grep_codes(),
         _ => {}
     }
     let ended = |exit: Exit| ExitCode::from(messages::code(exit));

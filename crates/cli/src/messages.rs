@@ -32,7 +32,7 @@ pub fn choose_fsck_codes() {
     CODES.store(FSCK, Relaxed);
 }
 
-/// Chooses the exit codes of grep(1).
+/// Chooses the exit codes of grep(1) and diff(1).
 pub fn choose_grep_codes() {
     CODES.store(GREP, Relaxed);
 }

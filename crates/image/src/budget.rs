@@ -28,6 +28,15 @@ impl Budget {
         }
     }
 
+    /// Twice as much as two file systems are large together: where files are compared, one with
+    /// several names may have to be read for each of them.
+    pub fn of_two(one: &Image, other: &Image) -> Self {
+        let left = |fs| Self::new(fs).left;
+        Self {
+            left: left(one).saturating_add(left(other)).saturating_mul(2),
+        }
+    }
+
     /// Takes a range of data of a file off what is left.
     ///
     /// # Errors

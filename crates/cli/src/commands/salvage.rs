@@ -28,7 +28,8 @@ use crate::json::Json;
 use crate::missing::Missing;
 use crate::{identify, interrupt, messages, open};
 
-use record::{Known, Problems, append, new_file, unused};
+pub use record::new_file;
+use record::{Known, Problems, append, unused};
 
 /// Bytes that the engine may cache.
 const MEMORY: u64 = 96 << 20;

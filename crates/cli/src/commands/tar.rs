@@ -97,16 +97,8 @@ pub fn write_tree(
         prefix,
         unreadable,
     } = what;
-    let mut archive = Archive {
-        fs,
-        out,
-        missing,
-        unreadable,
-        links: Links::default(),
-        complaints: Complaints::new(),
-        piece: vec![0; PIECE],
-        budget: Budget::new(fs),
-    };
+    let mut archive = Archive::new(fs, out, missing, Complaints::new());
+    archive.unreadable = unreadable;
     let mut progress = Progress::new("archived", fs, &top);
     let mut walk = Walk::new(fs, top, Order::Nested);
     while let Some(step) = walk.step() {
@@ -121,24 +113,65 @@ pub fn write_tree(
         progress.add(entry.inode.as_ref().map_or(0, |inode| inode.size));
         archive.entry(&entry, path)?;
     }
-    // Two blocks of zeroes end an archive; tar pads to twenty.
-    archive.out.write_all(&[0; 1024])?;
-    Ok(archive.complaints.exit())
+    archive.end()
 }
 
-struct Archive<'a> {
+/// An archive under way.
+pub struct Archive<'a> {
     fs: &'a Image,
     out: &'a mut Output,
     missing: &'a mut Missing,
     unreadable: Unreadable,
-    links: Links,
-    complaints: Complaints,
+    /// The first paths of the files that it has.
+    pub links: Links,
+    /// What could not be archived.
+    pub complaints: Complaints,
     piece: Vec<u8>,
     budget: Budget,
 }
 
-impl Archive<'_> {
-    fn entry(&mut self, entry: &Entry, mut path: Vec<u8>) -> Result<(), Failure> {
+impl<'a> Archive<'a> {
+    /// Nothing is written yet. Files that cannot be read wholly are left out, and reported to
+    /// `complaints`.
+    pub fn new(
+        fs: &'a Image,
+        out: &'a mut Output,
+        missing: &'a mut Missing,
+        complaints: Complaints,
+    ) -> Self {
+        Self {
+            fs,
+            out,
+            missing,
+            unreadable: Unreadable::LeaveOut,
+            links: Links::default(),
+            complaints,
+            piece: vec![0; PIECE],
+            budget: Budget::new(fs),
+        }
+    }
+
+    /// Writes the end of it.
+    ///
+    /// # Errors
+    /// Those of writing.
+    pub fn end(self) -> Result<Exit, Failure> {
+        // Two blocks of zeroes end an archive; tar pads to twenty.
+        self.out.write_all(&[0; 1024])?;
+        Ok(self.complaints.exit())
+    }
+
+    /// Writes an empty file without an owner or times, which marks something.
+    ///
+    /// # Errors
+    /// Those of writing.
+    pub fn marker(&mut self, path: &[u8]) -> Result<(), Failure> {
+        let mut pax = Pax::default();
+        Header::marker(path, &mut pax).write(&pax, self.out)?;
+        Ok(())
+    }
+
+    fn entry(&mut self, entry: &Entry, path: Vec<u8>) -> Result<(), Failure> {
         if let Some(problem) = &entry.problem {
             self.complaints
                 .report(Exit::Damaged, format_args!("{}: {problem}", escaped(&path)));
@@ -153,6 +186,20 @@ impl Archive<'_> {
                 return Ok(());
             }
         };
+        let first = self.links.first(inode, &path);
+        self.member(inode, path, first.as_deref())
+    }
+
+    /// Writes a file, or if `first` is a path a hard link to that. What cannot be read is reported.
+    ///
+    /// # Errors
+    /// Those of writing.
+    pub fn member(
+        &mut self,
+        inode: &Inode,
+        mut path: Vec<u8>,
+        first: Option<&[u8]>,
+    ) -> Result<(), Failure> {
         if inode.file_type == FileType::Socket {
             messages::warning(format_args!("{}: a socket, left out", escaped(&path)));
             self.missing.leave_out(inode.ino);
@@ -163,8 +210,8 @@ impl Archive<'_> {
         }
         let mut pax = Pax::default();
         let mut header = Header::new(inode, &path, &mut pax);
-        if let Some(first) = self.links.first(inode, &path) {
-            header.hard_link(&first, &mut pax);
+        if let Some(first) = first {
+            header.hard_link(first, &mut pax);
             return self.write_header(&header, &pax);
         }
         match self.fs.xattrs(inode) {

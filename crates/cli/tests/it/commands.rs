@@ -11,9 +11,9 @@ use tempfile::TempDir;
 
 use crate::host::{dumpe2fs, has_tool, mke2fs, scratch, text, uext4, uext4_ok};
 
-pub const COMMANDS: [&str; 14] = [
-    "info", "ls", "tree", "find", "grep", "du", "cat", "stat", "get", "tar", "manifest", "frag",
-    "stats", "check",
+pub const COMMANDS: [&str; 15] = [
+    "info", "ls", "tree", "find", "grep", "diff", "du", "cat", "stat", "get", "tar", "manifest",
+    "frag", "stats", "check",
 ];
 
 /// Those that write.
@@ -122,9 +122,13 @@ fn a_missing_image_is_named() {
             "get" => &["/x", "/y"],
             // The pattern comes first.
             "grep" => &["/no/such.img"],
+            "diff" => &["/no/other.img"],
             _ => &[],
         });
-        let code = if command == "grep" { 2 } else { 8 };
+        let code = match command {
+            "grep" | "diff" => 2,
+            _ => 8,
+        };
         let output = uext4(&arguments);
         assert_eq!(exit_code(&output), code, "{command}");
         assert!(stderr(&output).contains("/no/such.img"), "{command}");

@@ -8,6 +8,7 @@
 //! | [`json`] | does JSON say all of it, and only one thing? |
 //! | [`statuses`] | exit codes with closed pipes and full devices, and the options of coreutils |
 //! | [`commands`] | exit codes, help, JSON, partitions, backups, pipes |
+//! | [`comparing`] | does `diff` find what differs, and write it as a layer that makes it? |
 //! | [`finding`] | do `find`, `grep` and `du` find what their namesakes find? |
 //! | [`cloning`] | is a clone sound, with a UUID of its own in all places, and else the same? |
 //! | [`making`] | are new file systems sound, reproducible, and whole or not there at all? |
@@ -55,6 +56,7 @@ mod changing;
 mod checking;
 mod cloning;
 mod commands;
+mod comparing;
 mod copies;
 mod crowd;
 mod direct;

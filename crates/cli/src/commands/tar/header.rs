@@ -102,10 +102,21 @@ pub struct Header {
 }
 
 impl Header {
-    /// The header of an inode: everything but link targets and the size of data.
-    pub fn new(inode: &Inode, path: &[u8], pax: &mut Pax) -> Self {
+    /// The header of an empty file whose attributes are all zero.
+    pub fn marker(path: &[u8], pax: &mut Pax) -> Self {
         let mut header = Self { block: [0; BLOCK] };
         header.block[MAGIC].copy_from_slice(b"ustar\x0000");
+        header.block[TYPEFLAG] = b'0';
+        header.text(NAME, path, "path", pax);
+        for field in [MODE, UID, GID, SIZE, MTIME, DEVMAJOR, DEVMINOR] {
+            header.number(field, 0, None);
+        }
+        header
+    }
+
+    /// The header of an inode: everything but link targets and the size of data.
+    pub fn new(inode: &Inode, path: &[u8], pax: &mut Pax) -> Self {
+        let mut header = Self::marker(path, pax);
         header.block[TYPEFLAG] = match inode.file_type {
             FileType::Directory => b'5',
             FileType::Symlink => b'2',
@@ -114,11 +125,9 @@ impl Header {
             FileType::Fifo => b'6',
             FileType::Regular | FileType::Socket => b'0',
         };
-        header.text(NAME, path, "path", pax);
         header.number(MODE, (inode.mode & 0o7777).into(), None);
         header.number(UID, inode.uid.into(), Some(("uid", pax)));
         header.number(GID, inode.gid.into(), Some(("gid", pax)));
-        header.number(SIZE, 0, None);
         header.times(inode, pax);
         let rdev = inode.rdev.unwrap_or_default();
         header.number(DEVMAJOR, rdev.major.into(), None);
