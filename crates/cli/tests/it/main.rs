@@ -24,6 +24,7 @@
 //! | [`attributes`] | what does it do about damage, and what does it refuse? |
 //! | [`refused`] | what do they refuse, and what do they say to do next? |
 //! | [`scripts`] | does `script` do the same, and stop where it should? |
+//! | [`atomic`] | does `put --atomic` replace a file in one step, with its attributes kept? |
 //! | [`interrupted`] | is the image sound when `put` or `script` is killed? |
 //! | [`hostile`] | cycles, hard-linked directories, planted links, damage |
 //! | [`mounted`] | what programs do to a mount: is it sound, and the same, afterwards? |
@@ -49,6 +50,7 @@
 //! [`tree`] fills, [`oracle`] walks, [`host`] and [`served`] mount, [`transport`] says over what.
 //! What needs root or a tool says so and skips.
 
+mod atomic;
 mod attributes;
 mod calls;
 mod changing;
