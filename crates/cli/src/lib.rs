@@ -28,6 +28,7 @@ mod help;
 mod helper;
 mod identify;
 mod image_copy;
+mod inode_flags;
 mod interrupt;
 mod json;
 mod listener;

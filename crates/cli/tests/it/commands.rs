@@ -11,13 +11,13 @@ use tempfile::TempDir;
 
 use crate::host::{dumpe2fs, has_tool, mke2fs, scratch, text, uext4, uext4_ok};
 
-pub const COMMANDS: [&str; 14] = [
-    "info", "ls", "tree", "find", "grep", "du", "cat", "stat", "get", "tar", "manifest", "frag",
-    "stats", "check",
+pub const COMMANDS: [&str; 15] = [
+    "info", "ls", "lsattr", "tree", "find", "grep", "du", "cat", "stat", "get", "tar", "manifest",
+    "frag", "stats", "check",
 ];
 
 /// Those that write.
-pub const CHANGING: [&str; 26] = [
+pub const CHANGING: [&str; 27] = [
     "build",
     "mkfs",
     "clone",
@@ -28,6 +28,7 @@ pub const CHANGING: [&str; 26] = [
     "ln",
     "chmod",
     "chown",
+    "chattr",
     "setfattr",
     "getfattr",
     "truncate",

@@ -15,6 +15,7 @@
 //! | [`replacing`] | what is overwritten only after a question, or with an option? |
 //! | [`foreign`] | what is said of images that hold something else than ext? |
 //! | [`changing`] | do the commands that change leave what their namesakes leave? |
+//! | [`flags`] | do `chattr` and `lsattr` what the real ones do on a mount? |
 //! | [`sharing`] | does `dedup-xattrs` merge equal blocks of attributes, and nothing else? |
 //! | [`checking`] | does `check` find what e2fsck finds, and end as it says? |
 //! | [`unable`] | where no repair can be made: is that said, and nothing half-done? |
@@ -65,6 +66,7 @@ mod ends;
 mod failing;
 mod finding;
 mod finished;
+mod flags;
 mod foreign;
 mod fsck;
 mod growing;
