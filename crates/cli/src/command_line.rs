@@ -7,9 +7,9 @@ use clap::{CommandFactory, Parser, Subcommand};
 use crate::args::{Change, View};
 use crate::commands::{
     build, cat, change, chattr, check, chmod, chown, clone, completions, dedup_xattrs, doctor, du,
-    fallocate, find, frag, fsck, get, getfattr, grep, grow, help, info, ln, ls, lsattr, man,
-    manifest, mkdir, mkfs, mount, mv, output, put, quota, repair, rm, salvage, script, setfattr,
-    stat, stats, sync, tar, touch, tree, trim, truncate, tune, umount, undo,
+    fallocate, find, frag, fsck, get, getfacl, getfattr, grep, grow, help, info, ln, ls, lsattr,
+    man, manifest, mkdir, mkfs, mount, mv, output, put, quota, repair, rm, salvage, script,
+    setfacl, setfattr, stat, stats, sync, tar, touch, tree, trim, truncate, tune, umount, undo,
 };
 use crate::failure::{self, Exit, Failure};
 use crate::help::with_front_page;
@@ -64,6 +64,8 @@ pub enum Command {
     Setfattr(Change<setfattr::SetfattrArgs>),
     Chattr(Change<chattr::ChattrArgs>),
     Lsattr(View<lsattr::LsattrArgs>),
+    Setfacl(Change<setfacl::SetfaclArgs>),
+    Getfacl(View<getfacl::GetfaclArgs>),
     Getfattr(View<getfattr::GetfattrArgs>),
     Truncate(Change<truncate::TruncateArgs>),
     Fallocate(Change<fallocate::FallocateArgs>),
@@ -123,6 +125,7 @@ pub fn run(cli: &Cli) -> Result<Exit, Failure> {
         Command::Fsck(args) => fsck::run(args, &mut out),
         Command::Getfattr(args) => getfattr::run(&args.what, &open::open(&args.image)?, &mut out),
         Command::Lsattr(args) => lsattr::run(&args.what, &open::open(&args.image)?, &mut out),
+        Command::Getfacl(args) => getfacl::run(&args.what, &open::open(&args.image)?, &mut out),
         Command::Put(args) => change::run(&args.image, &args.what),
         Command::Mkdir(args) => change::run(&args.image, &args.what),
         Command::Rm(args) => change::run(&args.image, &args.what),
@@ -132,6 +135,7 @@ pub fn run(cli: &Cli) -> Result<Exit, Failure> {
         Command::Chown(args) => change::run(&args.image, &args.what),
         Command::Setfattr(args) => change::run(&args.image, &args.what),
         Command::Chattr(args) => change::run(&args.image, &args.what),
+        Command::Setfacl(args) => change::run(&args.image, &args.what),
         Command::Truncate(args) => change::run(&args.image, &args.what),
         Command::Fallocate(args) => change::run(&args.image, &args.what),
         Command::Touch(args) => change::run(&args.image, &args.what),

@@ -17,7 +17,7 @@ pub const COMMANDS: [&str; 15] = [
 ];
 
 /// Those that write.
-pub const CHANGING: [&str; 27] = [
+pub const CHANGING: [&str; 29] = [
     "build",
     "mkfs",
     "clone",
@@ -29,6 +29,8 @@ pub const CHANGING: [&str; 27] = [
     "chmod",
     "chown",
     "chattr",
+    "setfacl",
+    "getfacl",
     "setfattr",
     "getfattr",
     "truncate",
