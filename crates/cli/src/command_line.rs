@@ -6,10 +6,11 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::args::{Change, View};
 use crate::commands::{
-    build, cat, change, check, chmod, chown, clone, completions, dedup_xattrs, diff, doctor, du,
-    fallocate, find, frag, fsck, get, getfattr, grep, grow, help, info, ln, ls, man, manifest,
-    mkdir, mkfs, mount, mv, output, put, quota, repair, rm, salvage, script, setfattr, shrink,
-    stat, stats, sync, tar, touch, tree, trim, truncate, tune, umount, undo,
+    build, cat, change, chattr, check, chmod, chown, clone, completions, dedup_xattrs, diff,
+    doctor, du, fallocate, find, frag, fsck, get, getfacl, getfattr, grep, grow, help, info, ln,
+    ls, lsattr, man, manifest, mkdir, mkfs, mount, mv, output, put, quota, repair, rm, salvage,
+    script, setfacl, setfattr, shrink, stat, stats, sync, tar, touch, tree, trim, truncate, tune,
+    umount, undo,
 };
 use crate::failure::{self, Exit, Failure};
 use crate::help::with_front_page;
@@ -63,6 +64,10 @@ pub enum Command {
     Chmod(Change<chmod::ChmodArgs>),
     Chown(Change<chown::ChownArgs>),
     Setfattr(Change<setfattr::SetfattrArgs>),
+    Chattr(Change<chattr::ChattrArgs>),
+    Lsattr(View<lsattr::LsattrArgs>),
+    Setfacl(Change<setfacl::SetfaclArgs>),
+    Getfacl(View<getfacl::GetfaclArgs>),
     Getfattr(View<getfattr::GetfattrArgs>),
     Truncate(Change<truncate::TruncateArgs>),
     Fallocate(Change<fallocate::FallocateArgs>),
@@ -123,6 +128,8 @@ pub fn run(cli: &Cli) -> Result<Exit, Failure> {
         Command::Salvage(args) => salvage::run(args, &mut out),
         Command::Fsck(args) => fsck::run(args, &mut out),
         Command::Getfattr(args) => getfattr::run(&args.what, &open::open(&args.image)?, &mut out),
+        Command::Lsattr(args) => lsattr::run(&args.what, &open::open(&args.image)?, &mut out),
+        Command::Getfacl(args) => getfacl::run(&args.what, &open::open(&args.image)?, &mut out),
         Command::Put(args) => change::run(&args.image, &args.what),
         Command::Mkdir(args) => change::run(&args.image, &args.what),
         Command::Rm(args) => change::run(&args.image, &args.what),
@@ -131,6 +138,8 @@ pub fn run(cli: &Cli) -> Result<Exit, Failure> {
         Command::Chmod(args) => change::run(&args.image, &args.what),
         Command::Chown(args) => change::run(&args.image, &args.what),
         Command::Setfattr(args) => change::run(&args.image, &args.what),
+        Command::Chattr(args) => change::run(&args.image, &args.what),
+        Command::Setfacl(args) => change::run(&args.image, &args.what),
         Command::Truncate(args) => change::run(&args.image, &args.what),
         Command::Fallocate(args) => change::run(&args.image, &args.what),
         Command::Touch(args) => change::run(&args.image, &args.what),

@@ -19,7 +19,7 @@ Read an image (the image is never written to):
   cat            Print the contents of files
   stat           Show one inode: times, flags, extended attributes, extents
   get, tar       Copy files and directories out of the image; write them as a tar archive
-  getfattr       Show extended attributes
+  getfattr, lsattr, getfacl  Show extended attributes; inode flags and projects; ACLs
   manifest       Describe every file: one JSON object a line, sorted by path
   info           Describe the file system: geometry, features, state, times
   frag, stats    Show fragmentation; free space by group, or what a running mount does
@@ -29,11 +29,10 @@ Make an image:
   clone          Copy an image, and give the copy a UUID of its own
 Change an image (every change goes through the journal):
   put            Copy files and directories into the image
-  mkdir, touch, ln, mv, rm, chmod, chown, truncate, fallocate, setfattr
+  mkdir, touch, ln, mv, rm, chmod, chown, truncate, fallocate, setfattr, chattr, setfacl
                  Change files, as the programs of the same names do
   script         Run many commands in one opening of the image
-  grow, shrink, tune
-                 Make the file system larger or smaller; change label, UUID, features
+  grow, shrink, tune  Make it larger, or smaller; change label, UUID, features, as tune2fs
   quota, trim, dedup-xattrs, sync
                  Quotas; discard free blocks; merge equal xattr blocks; replay the journal
 Check and repair an image:

@@ -5,6 +5,9 @@
 //! Nothing here knows the format: the engine and the crates below it do. It is a library for the
 //! program of a few lines in `main.rs`, and for tests that call a command without a process.
 
+mod acl_change;
+mod acl_restore;
+mod acl_text;
 mod args;
 mod background;
 mod below;
@@ -28,6 +31,7 @@ mod help;
 mod helper;
 mod identify;
 mod image_copy;
+mod inode_flags;
 mod interrupt;
 mod json;
 mod listener;

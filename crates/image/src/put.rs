@@ -9,8 +9,9 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use uext4::format::VISIBLE_FLAGS;
 use uext4::xattr::SetMode;
-use uext4::{Creation, Ino, NewInode, OpenInode, SetAttributes, SetTime, Volume};
+use uext4::{Creation, Ino, Invalid, NewInode, OpenInode, SetAttributes, SetTime, Volume};
 use uext4_ondisk::inode::FileType;
 
 use crate::build::{new_inode, total};
@@ -33,10 +34,25 @@ pub struct PutOptions {
     pub source: SourceOptions,
     /// Files that are there are replaced, each in one step; else they stay and are reported.
     pub overwrite: bool,
+    /// A file gets its name, or takes that of another file, when all of it is durable.
+    pub whole: bool,
+    /// What a file has that is put `whole`.
+    pub attributes: Attributes,
     /// Extended attributes are left out.
     pub no_xattrs: bool,
     /// Device and inode of a file to leave out: the image itself.
     pub leave_out: Option<(u64, u64)>,
+}
+
+/// Where the attributes of a file come from that takes the place of another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Attributes {
+    /// From its source.
+    #[default]
+    OfSource,
+    /// From the regular file that it replaces: owner, mode, extended attributes, ACL, project and
+    /// flags. Its times are those of the source.
+    OfReplaced,
 }
 
 /// What was put.
@@ -209,12 +225,16 @@ impl<'a> Filler<'a> {
         contents: &mut Contents<'a>,
     ) -> Result<(), Error> {
         self.counter.entry();
-        let made = match self.make(entry, dir, Some(name), contents) {
-            Err(Error::Entry {
-                source: uext4::Error::Exists,
-                ..
-            }) => self.instead(entry, dir, name, contents),
-            made => made.map(|inode| (inode, true)),
+        let is_dir = self.listing.tree.node_of(entry).file_type() == FileType::Directory;
+        let made = match self.options.whole && !is_dir {
+            true => self.whole(entry, dir, name, contents),
+            false => match self.make(entry, dir, Some(name), contents) {
+                Err(Error::Entry {
+                    source: uext4::Error::Exists,
+                    ..
+                }) => self.instead(entry, dir, name, contents),
+                made => made.map(|inode| (inode, true)),
+            },
         };
         match made {
             Ok((inode, made)) => {
@@ -247,11 +267,22 @@ impl<'a> Filler<'a> {
         if is_dir || node.file_type() == FileType::Directory || !self.options.overwrite {
             return Err(self.failed(entry, uext4::Error::Exists));
         }
-        let made = match self.inos[self.listing.tree.node_id(entry).index()] {
-            Some(ino) if ino == existing.ino() => return Ok((existing, false)),
-            _ => self.make(entry, dir, None, contents)?,
-        };
-        if let Err(error) = give_name(&made, dir, name) {
+        match self.inos[self.listing.tree.node_id(entry).index()] {
+            Some(ino) if ino == existing.ino() => Ok((existing, false)),
+            _ => self.whole(entry, dir, name, contents),
+        }
+    }
+
+    /// Makes a file without a name, then gives it one, which another file may have.
+    fn whole(
+        &mut self,
+        entry: EntryId,
+        dir: &OpenInode,
+        name: &[u8],
+        contents: &mut Contents<'a>,
+    ) -> Result<(OpenInode, bool), Error> {
+        let made = self.make(entry, dir, None, contents)?;
+        if let Err(error) = give_name(&made, dir, name, self.options.attributes) {
             // It goes away without a name; links to it would lead nowhere.
             self.inos[self.listing.tree.node_id(entry).index()] = None;
             return Err(self.failed(entry, error));
@@ -421,6 +452,7 @@ pub fn put_stream(
     name: &[u8],
     how: &Creation,
     existing: Existing,
+    attributes: Attributes,
 ) -> Result<u64, Error> {
     let failed = |source| Error::Entry {
         path: path_buf(name),
@@ -435,7 +467,7 @@ pub fn put_stream(
     }
     let file = into.create_unnamed(NewInode::File, how).map_err(failed)?;
     let len = copy_stream(content, &file, failed)?;
-    give_name(&file, into, name).map_err(failed)?;
+    give_name(&file, into, name, attributes).map_err(failed)?;
     Ok(len)
 }
 
@@ -463,7 +495,15 @@ fn copy_stream(
 }
 
 /// Gives a file, with all its data in place, a name, which another that has it loses.
-fn give_name(file: &OpenInode, dir: &OpenInode, name: &[u8]) -> uext4::Result<()> {
+fn give_name(
+    file: &OpenInode,
+    dir: &OpenInode,
+    name: &[u8],
+    attributes: Attributes,
+) -> uext4::Result<()> {
+    if attributes == Attributes::OfReplaced {
+        make_like(file, &dir.lookup(name)?)?;
+    }
     if file.inode().file_type == FileType::Regular {
         file.fdatasync()?;
     }
@@ -471,6 +511,35 @@ fn give_name(file: &OpenInode, dir: &OpenInode, name: &[u8]) -> uext4::Result<()
         Err(uext4::Error::NotFound) => file.link(dir, name),
         replaced => replaced,
     }
+}
+
+/// Gives a file the attributes of another, and none besides these. Times stay.
+fn make_like(file: &OpenInode, old: &OpenInode) -> uext4::Result<()> {
+    let inode = old.inode();
+    if [inode.file_type, file.inode().file_type] != [FileType::Regular; 2] {
+        return Err(Invalid::NotRegularFile.into());
+    }
+    let xattrs = old.xattrs()?;
+    for xattr in file.xattrs()? {
+        if xattrs.iter().all(|kept| kept.name != xattr.name) {
+            file.set_xattr(&xattr.name, None, SetMode::Any)?;
+        }
+    }
+    file.set_attributes(&SetAttributes {
+        mode: Some(inode.mode & 0o7777),
+        uid: Some(inode.uid),
+        gid: Some(inode.gid),
+        projid: (inode.projid != file.inode().projid).then_some(inode.projid),
+        ..SetAttributes::default()
+    })?;
+    for xattr in &xattrs {
+        file.set_xattr(&xattr.name, Some(&xattr.value), SetMode::Any)?;
+    }
+    // The last: some of them keep all others from being changed.
+    file.set_attributes(&SetAttributes {
+        flags: Some(inode.flags.intersection(VISIBLE_FLAGS)),
+        ..SetAttributes::default()
+    })
 }
 
 fn write_all(file: &OpenInode, mut at: u64, mut data: &[u8]) -> uext4::Result<()> {

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use uext4::{FileType, FollowLast, OpenInode};
-use uext4_image::{Error as PutError, Existing, PutOptions, SourceOptions};
+use uext4_image::{Attributes, Error as PutError, Existing, PutOptions, SourceOptions};
 
 use super::bytes;
 use super::change::{Operands, Operation, Target, about, about_new, by_root, last_name};
@@ -29,6 +29,11 @@ use uext4_image::walk::joined;
 /// Existing directories are merged; existing files are not replaced without --overwrite. SRC "-"
 /// is standard input: the file appears when all of it is written.
 ///
+/// With --atomic, PATH gets one file in one step: a reader, also one after a crash or a power cut,
+/// finds the old file or all of the new one. The new file is an inode without a name until its
+/// data is durable, so that an interruption leaves nothing of it. As with mv(1), other hard links
+/// of the old file keep it, and a symbolic link is replaced itself, not what it points to.
+///
 /// Whatever interrupts the command, the image stays consistent: the next program that opens it
 /// replays the journal. Files of the last seconds may be missing or short. An image without a
 /// journal (ext2, or made with -O ^has_journal) has no such safety: after an interruption it needs
@@ -37,7 +42,8 @@ use uext4_image::walk::joined;
 #[command(after_help = "Examples:
   uext4 put disk.img ./app /opt
   uext4 put --owner 0:0 disk.img ./rootfs/. /
-  date | uext4 put --overwrite disk.img - /etc/built-at")]
+  date | uext4 put --overwrite disk.img - /etc/built-at
+  uext4 put --atomic --like disk.img ./shadow /etc/shadow")]
 pub struct PutArgs {
     /// File or directory, or - for standard input
     #[arg(value_name = "SRC")]
@@ -48,6 +54,12 @@ pub struct PutArgs {
     /// Replace existing files, each atomically
     #[arg(long)]
     overwrite: bool,
+    /// Put one file, or replace it, in one step
+    #[arg(long)]
+    atomic: bool,
+    /// With --atomic, keep owner, mode, xattrs, ACL, project and flags of the file that is replaced
+    #[arg(long, requires = "atomic", conflicts_with_all = ["owner", "no_xattrs", "mode"])]
+    like: bool,
     /// Owner and group of every copied file, instead of those of SRC
     #[arg(long, value_name = "UID[:GID]", value_parser = owner::parse)]
     owner: Option<Owner>,
@@ -80,21 +92,15 @@ impl Operation for PutArgs {
             return Err(Failure::new(Exit::Usage, what).hint("`uext4 chmod` changes them"));
         }
         // Named as it was given, before its directory is listed.
-        if let Err(error) = fs::symlink_metadata(&self.source) {
-            return Err(Failure::io(escaped(source), &error));
+        let metadata = fs::symlink_metadata(&self.source);
+        let metadata = metadata.map_err(|error| Failure::io(escaped(source), &error))?;
+        if self.atomic && metadata.is_dir() {
+            let what = "--atomic is for one file, and SRC is a directory";
+            let hint = "--overwrite replaces all files of a directory, each atomically";
+            return Err(Failure::new(Exit::Usage, what).hint(hint));
         }
-        let exists = target.fs.open_path(path, FollowLast::Yes).ok();
-        let exists = exists.filter(|inode| inode.inode().file_type == FileType::Directory);
-        let contents = source.ends_with(b"/.") || matches!(source, b"." | b"/");
-        let own_name = last_name(source);
-        let (into, name) = match exists {
-            Some(dir) if contents => (dir, None),
-            Some(dir) => (dir, Some(own_name)),
-            None => {
-                let (dir, name) = target.fs.open_parent(path).map_err(about_new(path))?;
-                (dir, Some(name))
-            }
-        };
+        let (into, name) = destination(target, source, path)?;
+        self.check_like(&into, name.unwrap_or_default(), path)?;
         let image = fs::metadata(target.image).ok();
         let options = PutOptions {
             source: SourceOptions {
@@ -103,6 +109,8 @@ impl Operation for PutArgs {
                 ..SourceOptions::default()
             },
             overwrite: self.overwrite,
+            whole: self.atomic,
+            attributes: self.attributes(),
             no_xattrs: self.no_xattrs,
             leave_out: image.map(|image| (image.dev(), image.ino())),
         };
@@ -137,6 +145,32 @@ impl Operation for PutArgs {
 }
 
 impl PutArgs {
+    fn attributes(&self) -> Attributes {
+        match self.like {
+            true => Attributes::OfReplaced,
+            false => Attributes::OfSource,
+        }
+    }
+
+    /// Whether there is something that the new file can be like.
+    fn check_like(&self, into: &OpenInode, name: &[u8], path: &[u8]) -> Result<(), Failure> {
+        if !self.like {
+            return Ok(());
+        }
+        let old = into.lookup(name).map_err(about(path))?.inode().file_type;
+        let is_special = |source: fs::Metadata| !source.is_file();
+        let source = match self.source.as_os_str() == "-" {
+            true => None,
+            false => fs::symlink_metadata(&self.source).ok(),
+        };
+        if old != FileType::Regular || source.is_some_and(is_special) {
+            let what = format_args!("{}: --like is for regular files", escaped(path));
+            let hint = "instead of a symbolic link, give the file that it points to";
+            return Err(Failure::new(Exit::Incomplete, what).hint(hint));
+        }
+        Ok(())
+    }
+
     fn stream(&self, target: &Target<'_>, path: &[u8]) -> Result<(), Failure> {
         if target.is_script_on_stdin {
             let what = "put - would read the script itself";
@@ -163,19 +197,20 @@ impl PutArgs {
         let mut how = by_root(mode);
         how.uid = self.owner.and_then(|owner| owner.uid).unwrap_or(0);
         how.gid = self.owner.and_then(|owner| owner.gid).unwrap_or(0);
-        let existing = match self.overwrite {
+        self.check_like(&into, name, path)?;
+        let existing = match self.overwrite || self.atomic {
             true => Existing::Replace,
             false => Existing::Refuse,
         };
         let mut input = std::io::stdin().lock();
-        uext4_image::put_stream(&mut input, &into, name, &how, existing).map_err(|error| {
-            match error {
-                PutError::Entry { source, .. } if matches!(source, uext4::Error::Exists) => {
-                    about(path)(source).hint("--overwrite replaces it")
-                }
-                PutError::Entry { source, .. } => about(path)(source),
-                error => failure(error),
+        let attributes = self.attributes();
+        let put = uext4_image::put_stream(&mut input, &into, name, &how, existing, attributes);
+        put.map_err(|error| match error {
+            PutError::Entry { source, .. } if matches!(source, uext4::Error::Exists) => {
+                about(path)(source).hint("--overwrite replaces it")
             }
+            PutError::Entry { source, .. } => about(path)(source),
+            error => failure(error),
         })?;
         self.report(target, path, 1)
     }
@@ -192,6 +227,26 @@ impl PutArgs {
         json.close_object();
         json.end_line();
         Ok(std::io::stdout().lock().write_all(json.as_bytes())?)
+    }
+}
+
+/// The directory that the copy is made in, and its name there; without one, the contents of
+/// `source` are copied.
+fn destination<'a>(
+    target: &Target<'_>,
+    source: &'a [u8],
+    path: &'a [u8],
+) -> Result<(OpenInode, Option<&'a [u8]>), Failure> {
+    let exists = target.fs.open_path(path, FollowLast::Yes).ok();
+    let exists = exists.filter(|inode| inode.inode().file_type == FileType::Directory);
+    let contents = source.ends_with(b"/.") || matches!(source, b"." | b"/");
+    match exists {
+        Some(dir) if contents => Ok((dir, None)),
+        Some(dir) => Ok((dir, Some(last_name(source)))),
+        None => {
+            let (dir, name) = target.fs.open_parent(path).map_err(about_new(path))?;
+            Ok((dir, Some(name)))
+        }
     }
 }
 

@@ -12,8 +12,8 @@ use uext4::Volume;
 
 use super::change::{self, Operation, Target};
 use super::{
-    Output, bdi, cat, chmod, chown, fallocate, getfattr, ln, ls, mkdir, mv, put, rm, setfattr,
-    stat, touch, truncate,
+    Output, bdi, cat, chattr, chmod, chown, fallocate, getfacl, getfattr, ln, ls, lsattr, mkdir,
+    mv, put, rm, setfacl, setfattr, stat, touch, truncate,
 };
 use crate::args::{PlaceArgs, WriteArgs};
 use crate::failure::{Complaints, Exit, Failure};
@@ -26,10 +26,10 @@ const LINE_MAX: u64 = 1 << 20;
 ///
 /// Each line is a command as on the command line, without the program and the image: "mkdir -p
 /// /srv". Words are quoted as in a shell; # begins a comment. The commands are put, mkdir, rm,
-/// mv, ln, chmod, chown, setfattr, getfattr, truncate, fallocate, touch, ls, cat, stat, stats
-/// (data that wait to be written) and sync (makes all changes so far durable). "put -" needs the
-/// script in a file (-f). The first error ends the script and is reported with the number of its
-/// line; the changes before it stay.
+/// mv, ln, chmod, chown, setfattr, getfattr, chattr, lsattr, setfacl, getfacl, truncate, fallocate,
+/// touch, ls, cat, stat, stats (data that wait to be written) and sync (makes all changes so far
+/// durable). "put -" needs the script in a file (-f). The first error ends the script and is
+/// reported with the number of its line; the changes before it stay.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   uext4 script disk.img < changes.txt
@@ -64,6 +64,10 @@ enum Line {
     Chown(chown::ChownArgs),
     Setfattr(setfattr::SetfattrArgs),
     Getfattr(getfattr::GetfattrArgs),
+    Chattr(chattr::ChattrArgs),
+    Lsattr(lsattr::LsattrArgs),
+    Setfacl(setfacl::SetfaclArgs),
+    Getfacl(getfacl::GetfaclArgs),
     Truncate(truncate::TruncateArgs),
     Fallocate(fallocate::FallocateArgs),
     Touch(touch::TouchArgs),
@@ -149,6 +153,10 @@ fn line_of(name: &[u8], matches: &mut ArgMatches) -> Result<Line, clap::Error> {
         b"chown" => Line::Chown(FromArgMatches::from_arg_matches_mut(matches)?),
         b"setfattr" => Line::Setfattr(FromArgMatches::from_arg_matches_mut(matches)?),
         b"getfattr" => Line::Getfattr(FromArgMatches::from_arg_matches_mut(matches)?),
+        b"chattr" => Line::Chattr(FromArgMatches::from_arg_matches_mut(matches)?),
+        b"lsattr" => Line::Lsattr(FromArgMatches::from_arg_matches_mut(matches)?),
+        b"setfacl" => Line::Setfacl(FromArgMatches::from_arg_matches_mut(matches)?),
+        b"getfacl" => Line::Getfacl(FromArgMatches::from_arg_matches_mut(matches)?),
         b"truncate" => Line::Truncate(FromArgMatches::from_arg_matches_mut(matches)?),
         b"fallocate" => Line::Fallocate(FromArgMatches::from_arg_matches_mut(matches)?),
         b"touch" => Line::Touch(FromArgMatches::from_arg_matches_mut(matches)?),
@@ -285,14 +293,14 @@ fn run_line(
         Line::Chmod(line) => line,
         Line::Chown(line) => line,
         Line::Setfattr(line) => line,
+        Line::Chattr(line) => line,
+        Line::Setfacl(line) => line,
         Line::Truncate(line) => line,
         Line::Fallocate(line) => line,
         Line::Touch(line) => line,
         // A look that writes nothing: it is to find what is dirty.
         Line::Stats(line) => return bdi::run(line, fs, out),
-        Line::Getfattr(_) | Line::Ls(_) | Line::Cat(_) | Line::Stat(_) | Line::Sync => {
-            return read(args, fs, line, out);
-        }
+        _ => return read(args, fs, line, out),
     };
     operation.apply(&mut Target {
         fs,
@@ -312,6 +320,8 @@ fn read(args: &ScriptArgs, fs: &Volume, line: &Line, out: &mut Output) -> Result
     }
     match line {
         Line::Getfattr(line) => getfattr::run(line, fs, out),
+        Line::Lsattr(line) => lsattr::run(line, fs, out),
+        Line::Getfacl(line) => getfacl::run(line, fs, out),
         Line::Ls(line) => ls::run(line, fs, out),
         Line::Cat(line) => cat::run(line, fs, out),
         Line::Stat(line) => stat::run(line, fs, out),
@@ -324,7 +334,7 @@ mod tests {
     use super::*;
 
     /// A line for each command.
-    const LINES: [&str; 23] = [
+    const LINES: [&str; 28] = [
         "put --overwrite --owner 0:0 'a file' /a",
         "mkdir -p /a/b",
         "rm -r /a",
@@ -334,6 +344,11 @@ mod tests {
         "chown -hR 1:2 /a /b",
         "setfattr -n user.a -v 1 /a",
         "getfattr -d /a",
+        "chattr -R +i -d /a",
+        "chattr =A /a /b",
+        "lsattr -Rp /a",
+        "setfacl -m u:7:r /a",
+        "getfacl -R /a",
         "truncate -s 1M /a",
         "fallocate -l 1M /a",
         "touch -d @1 /a",

@@ -11,13 +11,13 @@ use tempfile::TempDir;
 
 use crate::host::{dumpe2fs, has_tool, mke2fs, scratch, text, uext4, uext4_ok};
 
-pub const COMMANDS: [&str; 15] = [
-    "info", "ls", "tree", "find", "grep", "diff", "du", "cat", "stat", "get", "tar", "manifest",
-    "frag", "stats", "check",
+pub const COMMANDS: [&str; 16] = [
+    "info", "ls", "lsattr", "tree", "find", "grep", "diff", "du", "cat", "stat", "get", "tar",
+    "manifest", "frag", "stats", "check",
 ];
 
 /// Those that write.
-pub const CHANGING: [&str; 26] = [
+pub const CHANGING: [&str; 29] = [
     "build",
     "mkfs",
     "clone",
@@ -28,6 +28,9 @@ pub const CHANGING: [&str; 26] = [
     "ln",
     "chmod",
     "chown",
+    "chattr",
+    "setfacl",
+    "getfacl",
     "setfattr",
     "getfattr",
     "truncate",

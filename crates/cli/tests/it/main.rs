@@ -16,6 +16,8 @@
 //! | [`replacing`] | what is overwritten only after a question, or with an option? |
 //! | [`foreign`] | what is said of images that hold something else than ext? |
 //! | [`changing`] | do the commands that change leave what their namesakes leave? |
+//! | [`acls`] | do `setfacl` and `getfacl` what the real ones do on a mount? |
+//! | [`flags`] | do `chattr` and `lsattr` what the real ones do on a mount? |
 //! | [`sharing`] | does `dedup-xattrs` merge equal blocks of attributes, and nothing else? |
 //! | [`checking`] | does `check` find what e2fsck finds, and end as it says? |
 //! | [`unable`] | where no repair can be made: is that said, and nothing half-done? |
@@ -25,6 +27,7 @@
 //! | [`attributes`] | what does it do about damage, and what does it refuse? |
 //! | [`refused`] | what do they refuse, and what do they say to do next? |
 //! | [`scripts`] | does `script` do the same, and stop where it should? |
+//! | [`atomic`] | does `put --atomic` replace a file in one step, with its attributes kept? |
 //! | [`interrupted`] | is the image sound when `put` or `script` is killed? |
 //! | [`hostile`] | cycles, hard-linked directories, planted links, damage |
 //! | [`mounted`] | what programs do to a mount: is it sound, and the same, afterwards? |
@@ -50,6 +53,8 @@
 //! [`tree`] fills, [`oracle`] walks, [`host`] and [`served`] mount, [`transport`] says over what.
 //! What needs root or a tool says so and skips.
 
+mod acls;
+mod atomic;
 mod attributes;
 mod calls;
 mod changing;
@@ -65,6 +70,7 @@ mod ends;
 mod failing;
 mod finding;
 mod finished;
+mod flags;
 mod foreign;
 mod fsck;
 mod growing;

@@ -15,6 +15,7 @@ use crate::inode::dquot::{Owners, Usage};
 use crate::inode::store::store;
 use crate::journal::handle::Handle;
 use crate::journal::rw::Purpose;
+use crate::journal::sbi::Sbi;
 use crate::journal::space::ensure_blocks;
 use crate::xattr;
 use crate::xattr::SetMode;
@@ -55,6 +56,8 @@ pub struct SetAttributes {
     pub flags: Option<InodeFlags>,
     /// Project.
     pub projid: Option<u32>,
+    /// Generation; not where checksums of metadata contain it (`metadata_csum`).
+    pub generation: Option<u32>,
 }
 
 impl SetAttributes {
@@ -105,9 +108,7 @@ pub(crate) fn set(file: &InodeRef, attributes: &SetAttributes) -> Result<()> {
         Some(_) => acl::get(sbi, inode, AclKind::Access)?,
         None => None,
     };
-    if let Some(project) = attributes.projid {
-        attr::check_project(sbi.geometry(), project)?;
-    }
+    check_numbers(sbi, inode, attributes)?;
     let flags = match attributes.flags {
         Some(flags) => attr::change(inode, flags | inode.flags & InodeFlags::EXTENTS)?,
         None => inode.flags,
@@ -120,6 +121,7 @@ pub(crate) fn set(file: &InodeRef, attributes: &SetAttributes) -> Result<()> {
     inode.uid = attributes.uid.unwrap_or(inode.uid);
     inode.gid = attributes.gid.unwrap_or(inode.gid);
     inode.projid = attributes.projid.unwrap_or(inode.projid);
+    inode.generation = attributes.generation.unwrap_or(inode.generation);
     if new_owner && inode.file_type != FileType::Directory {
         attr::drop_set_id(inode, SetId::Drop);
     }
@@ -140,6 +142,17 @@ pub(crate) fn set(file: &InodeRef, attributes: &SetAttributes) -> Result<()> {
     };
     inode.set_quota_free(false);
     handle.failed(result.and_then(|()| store(&handle, sbi, inode)))
+}
+
+/// Whether the inode may have the project and the generation.
+fn check_numbers(sbi: &Sbi, inode: &Inode, attributes: &SetAttributes) -> Result<()> {
+    if attributes.generation.is_some() {
+        attr::check_generation(sbi.geometry().features, inode)?;
+    }
+    match attributes.projid {
+        Some(project) => attr::check_project(sbi.geometry(), project),
+        None => Ok(()),
+    }
 }
 
 /// The owners that will be charged for an inode, if they change and quotas are counted.

@@ -147,6 +147,20 @@ pub(crate) fn check_project(geometry: &Geometry, project: u32) -> Result<()> {
     })
 }
 
+/// Whether an inode may be given another generation, as the kernel allows it: not if the checksums
+/// of its blocks begin with it, nor if it waits for its deletion, where it is found by it.
+pub(crate) fn check_generation(features: Features, inode: &Inode) -> Result<()> {
+    if inode.links == 0 {
+        return Err(Error::NotFound);
+    }
+    match features.ro_compat.contains(RoCompat::METADATA_CSUM) {
+        true => Err(Error::Unsupported {
+            what: "changing a generation that checksums contain (metadata_csum)".to_owned(),
+        }),
+        false => Ok(()),
+    }
+}
+
 /// What flags forbid.
 pub(crate) fn fixed() -> Error {
     Error::NotPermitted {

@@ -1,6 +1,7 @@
 //! Images built from real sources, judged by e2fsck and the kernel.
 
 mod archives;
+mod atomic;
 mod building;
 mod container;
 mod failures;
