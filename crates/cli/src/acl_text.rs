@@ -76,7 +76,7 @@ pub struct EntryChange {
     pub tag: AclTag,
     /// Its new permissions.
     pub perm: u16,
-    /// With x, too, on directories and on files that somebody may execute (`X`).
+    /// With x, too, on directories and on files that any class may execute (`X`).
     pub x_if_any: bool,
 }
 

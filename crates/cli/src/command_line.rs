@@ -6,9 +6,9 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::args::{Change, View};
 use crate::commands::{
-    build, cat, change, chattr, check, chmod, chown, clone, completions, dedup_xattrs, diff,
-    doctor, du, fallocate, find, frag, fsck, get, getfacl, getfattr, grep, grow, help, info, ln,
-    ls, lsattr, man, manifest, mkdir, mkfs, mount, mv, output, put, quota, repair, rm, salvage,
+    Output, build, cat, change, chattr, check, chmod, chown, clone, completions, dedup_xattrs,
+    diff, doctor, du, fallocate, find, frag, fsck, get, getfacl, getfattr, grep, grow, help, info,
+    ln, ls, lsattr, man, manifest, mkdir, mkfs, mount, mv, output, put, quota, repair, rm, salvage,
     script, setfacl, setfattr, shrink, stat, stats, sync, tar, touch, tree, trim, truncate, tune,
     umount, undo,
 };
@@ -103,33 +103,48 @@ pub fn run(cli: &Cli) -> Result<Exit, Failure> {
         true => Box::new(UntilClosed(Some(stdout))),
         false => Box::new(stdout),
     });
-    let exit = match &cli.command {
-        Command::Build(args) => build::run(args, &mut out),
-        Command::Mkfs(args) => mkfs::run(args, &mut out),
-        Command::Clone(args) => clone::run(args, &mut out),
-        Command::Info(args) => info::run(args, &mut out),
-        Command::Ls(args) => ls::run(&args.what, &open::open(&args.image)?, &mut out),
-        Command::Tree(args) => tree::run(args, &mut out),
-        Command::Find(args) => find::run(args, &mut out),
-        Command::Grep(args) => grep::run(args, &mut out),
-        Command::Diff(args) => diff::run(args, &mut out),
-        Command::Du(args) => du::run(&args.what, &open::open(&args.image)?, &mut out),
-        Command::Cat(args) => cat::run(&args.what, &open::open(&args.image)?, &mut out),
-        Command::Stat(args) => stat::run(&args.what, &open::open(&args.image)?, &mut out),
-        Command::Get(args) => get::run(args, &mut out),
-        Command::Tar(args) => tar::run(args, &mut out),
-        Command::Manifest(args) => manifest::run(args, &mut out),
-        Command::Frag(args) => frag::run(args, &mut out),
-        Command::Stats(args) => stats::run(args, &mut out),
-        Command::Check(args) => check::run(args, &mut out),
-        Command::Repair(args) => repair::run(args, &mut out),
-        Command::Undo(args) => undo::run(args, &mut out),
-        Command::Tune(args) => tune::run(args, &mut out),
-        Command::Salvage(args) => salvage::run(args, &mut out),
-        Command::Fsck(args) => fsck::run(args, &mut out),
-        Command::Getfattr(args) => getfattr::run(&args.what, &open::open(&args.image)?, &mut out),
-        Command::Lsattr(args) => lsattr::run(&args.what, &open::open(&args.image)?, &mut out),
-        Command::Getfacl(args) => getfacl::run(&args.what, &open::open(&args.image)?, &mut out),
+    let exit = dispatch(&cli.command, &mut out);
+    // Output that precedes a failure is printed too.
+    let flushed = out.flush().map_err(Failure::from);
+    match (exit, flushed) {
+        (Err(Failure::BrokenPipe), _) | (Ok(Exit::Success), Err(Failure::BrokenPipe)) => {
+            Ok(when_cut(&cli.command).max(failure::known()))
+        }
+        (Ok(exit), Err(Failure::BrokenPipe)) => Ok(exit),
+        (Ok(exit), Err(failure)) => Err(failure.at_least(exit)),
+        (exit, _) => exit,
+    }
+}
+
+/// Runs a command.
+fn dispatch(asked_for: &Command, out: &mut Output) -> Result<Exit, Failure> {
+    match asked_for {
+        Command::Build(args) => build::run(args, out),
+        Command::Mkfs(args) => mkfs::run(args, out),
+        Command::Clone(args) => clone::run(args, out),
+        Command::Info(args) => info::run(args, out),
+        Command::Ls(args) => ls::run(&args.what, &open::open(&args.image)?, out),
+        Command::Tree(args) => tree::run(args, out),
+        Command::Find(args) => find::run(args, out),
+        Command::Grep(args) => grep::run(args, out),
+        Command::Diff(args) => diff::run(args, out),
+        Command::Du(args) => du::run(&args.what, &open::open(&args.image)?, out),
+        Command::Cat(args) => cat::run(&args.what, &open::open(&args.image)?, out),
+        Command::Stat(args) => stat::run(&args.what, &open::open(&args.image)?, out),
+        Command::Get(args) => get::run(args, out),
+        Command::Tar(args) => tar::run(args, out),
+        Command::Manifest(args) => manifest::run(args, out),
+        Command::Frag(args) => frag::run(args, out),
+        Command::Stats(args) => stats::run(args, out),
+        Command::Check(args) => check::run(args, out),
+        Command::Repair(args) => repair::run(args, out),
+        Command::Undo(args) => undo::run(args, out),
+        Command::Tune(args) => tune::run(args, out),
+        Command::Salvage(args) => salvage::run(args, out),
+        Command::Fsck(args) => fsck::run(args, out),
+        Command::Getfattr(args) => getfattr::run(&args.what, &open::open(&args.image)?, out),
+        Command::Lsattr(args) => lsattr::run(&args.what, &open::open(&args.image)?, out),
+        Command::Getfacl(args) => getfacl::run(&args.what, &open::open(&args.image)?, out),
         Command::Put(args) => change::run(&args.image, &args.what),
         Command::Mkdir(args) => change::run(&args.image, &args.what),
         Command::Rm(args) => change::run(&args.image, &args.what),
@@ -143,29 +158,19 @@ pub fn run(cli: &Cli) -> Result<Exit, Failure> {
         Command::Truncate(args) => change::run(&args.image, &args.what),
         Command::Fallocate(args) => change::run(&args.image, &args.what),
         Command::Touch(args) => change::run(&args.image, &args.what),
-        Command::Sync(args) => sync::run(args, &mut out),
-        Command::DedupXattrs(args) => dedup_xattrs::run(args, &mut out),
-        Command::Grow(args) => grow::run(args, &mut out),
-        Command::Shrink(args) => shrink::run(args, &mut out),
-        Command::Trim(args) => trim::run(args, &mut out),
-        Command::Quota(args) => quota::run(args, &mut out),
-        Command::Mount(args) => mount::run(args, &mut out),
-        Command::Doctor(args) => doctor::run(args, &mut out),
-        Command::Help(args) => help::run(args, command(), &mut out),
-        Command::Completions(args) => completions::run(args, command(), &mut out),
+        Command::Sync(args) => sync::run(args, out),
+        Command::DedupXattrs(args) => dedup_xattrs::run(args, out),
+        Command::Grow(args) => grow::run(args, out),
+        Command::Shrink(args) => shrink::run(args, out),
+        Command::Trim(args) => trim::run(args, out),
+        Command::Quota(args) => quota::run(args, out),
+        Command::Mount(args) => mount::run(args, out),
+        Command::Doctor(args) => doctor::run(args, out),
+        Command::Help(args) => help::run(args, command(), out),
+        Command::Completions(args) => completions::run(args, command(), out),
         Command::Man(args) => man::run(args, command()),
-        Command::Umount(args) => umount::run(args, &mut out),
-        Command::Script(args) => script::run(args, &mut out),
-    };
-    // Output that precedes a failure is printed too.
-    let flushed = out.flush().map_err(Failure::from);
-    match (exit, flushed) {
-        (Err(Failure::BrokenPipe), _) | (Ok(Exit::Success), Err(Failure::BrokenPipe)) => {
-            Ok(when_cut(&cli.command).max(failure::known()))
-        }
-        (Ok(exit), Err(Failure::BrokenPipe)) => Ok(exit),
-        (Ok(exit), Err(failure)) => Err(failure.at_least(exit)),
-        (exit, _) => exit,
+        Command::Umount(args) => umount::run(args, out),
+        Command::Script(args) => script::run(args, out),
     }
 }
 

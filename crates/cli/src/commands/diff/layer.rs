@@ -199,7 +199,7 @@ impl<'a> Layer<'a> {
     }
 }
 
-/// Whether an archive can tell the new entry from the old one: it has neither flags nor projects.
+/// Whether the two entries differ in an archive, which has neither flags nor projects.
 fn is_needed(change: &Change<'_>) -> bool {
     let is_held = |what| !matches!(what, What::Flags | What::Project);
     match change.kind {
