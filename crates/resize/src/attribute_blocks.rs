@@ -4,7 +4,10 @@ use std::collections::HashMap;
 
 use uext4_ondisk::inode::RawInode;
 use uext4_ondisk::num::{hi32, join32, lo16, lo32};
-use uext4_ondisk::xattr::{XATTR_REFCOUNT_MAX, put_block_header, verify_block};
+use uext4_ondisk::xattr::{
+    XATTR_BLOCK_HEADER_LEN, XATTR_REFCOUNT_MAX, XattrEntry, XattrPlace, XattrValue, parse_entries,
+    put_block_header, verify_block,
+};
 use uext4_ondisk::{Ino, Pblk};
 
 use crate::batch::Batch;
@@ -40,7 +43,17 @@ impl AttributeBlocks {
             }
             None => {
                 let content = batch.block(old)?;
-                verify_block(&content, old, batch.geometry().csum_seed)?;
+                let header = verify_block(&content, old, batch.geometry().csum_seed)?;
+                let at = XattrPlace::Block(old);
+                let entries = parse_entries(&content, XATTR_BLOCK_HEADER_LEN, at)?;
+                let in_inodes =
+                    |entry: &XattrEntry<'_>| matches!(entry.value, XattrValue::Inode { .. });
+                if header.h_refcount.get() > 1 && entries.iter().any(in_inodes) {
+                    // Each block counts as a user of these inodes, and for a while there are two.
+                    let what = "files past the new end that share attributes whose values are \
+                                inodes (ea_inode)";
+                    return Err(Error::Unsupported { what });
+                }
                 let new = batch.allocate(1)?.start;
                 batch.put(new, content);
                 set_users(batch, new, 1)?;

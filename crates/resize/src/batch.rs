@@ -188,9 +188,19 @@ impl<'a> Batch<'a> {
     /// # Errors
     /// Those of [`Batch::commit`].
     pub fn commit_if_large(&mut self) -> Result<()> {
+        self.make_room(self.capacity / 2)
+    }
+
+    /// Commits unless a piece of work of so many blocks, and the bitmaps that it changes, fits the
+    /// transaction.
+    ///
+    /// # Errors
+    /// Those of [`Batch::commit`].
+    pub fn make_room(&mut self, blocks: usize) -> Result<()> {
         let bitmaps = self.bitmaps.values().chain(self.inode_bitmaps.values());
         let changed = bitmaps.filter(|bitmap| bitmap.is_changed).count();
-        match self.edits.len() + 2 * changed > self.capacity / 2 {
+        let waiting = self.edits.len() + 2 * changed;
+        match waiting.saturating_add(blocks) > self.capacity && waiting > 0 {
             true => self.commit(),
             false => Ok(()),
         }

@@ -31,7 +31,10 @@ pub enum Error {
         block_size: u32,
     },
     /// No room is left for what must move.
-    #[error("no block or inode is free below the new end: ask for a larger size, or use --min")]
+    #[error(
+        "no block or inode is free below the new end, or none in pieces that are large enough: \
+         ask for a larger size, or use --min"
+    )]
     Full,
     /// The caller wants no more.
     #[error("stopped: the file system has its old size, and is clean")]

@@ -78,6 +78,7 @@ pub fn move_blocks(batch: &mut Batch<'_>, ino: Ino, bytes: &mut [u8]) -> Result<
     if !tree.extents.iter().any(goes) && !tree.nodes.iter().any(|node| node.0 >= limit) {
         return Ok(false);
     }
+    batch.make_room(tree.nodes.len().saturating_mul(2))?;
     let extents = move_runs(batch, &tree.extents)?;
     let seed = batch.geometry().csum_seed;
     let seed = seed.map(|seed| seed.inode(ino, raw.i_generation.get()));

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use uext4_blockdev::Clock;
 use uext4_ondisk::features::Compat;
+use uext4_ondisk::group_desc::{BG_INODE_UNINIT, DescChecksum};
 use uext4_ondisk::superblock::SuperBlock;
 use uext4_ondisk::{Geometry, GroupNr, Pblk};
 use uext4_support::bits;
@@ -26,7 +27,7 @@ pub fn fewer_groups(
 ) -> Result<()> {
     let old = &state.geometry;
     let new = &Geometry::new(&superblock)?;
-    let all = Metadata::of(state, old.groups_count.get())?;
+    let all = Metadata::of(state, old, old.groups_count.get())?;
     must_be_unused(state, new, &all)?;
     let mut changes = Changes::new(state, new);
     free_descriptors(&mut changes)?;
@@ -75,12 +76,25 @@ fn must_be_unused(state: &State, new: &Geometry, all: &Metadata) -> Result<()> {
             .filter(|&bit| bits::get(&bitmap, bit))
             .count() as u64;
     }
+    let stays = Metadata::of(state, old, new.groups_count.get())?;
+    if stays.count(from, u64::MAX) != 0 {
+        let what = "bitmaps or tables of groups that stay lie past the new end";
+        return Err(Error::Unsupported { what });
+    }
     let what = "blocks past the new end are in use by no file";
     if used != all.count(from, u64::MAX) {
         return Err(Error::Unsound { what });
     }
     for group in going(old, new) {
-        if state.desc(group)?.free_inodes != old.inodes_per_group.get() {
+        let desc = state.desc(group)?;
+        let is_uninit =
+            old.desc_checksum != DescChecksum::None && desc.flags & BG_INODE_UNINIT != 0;
+        let per_group = old.inodes_per_group.get();
+        let is_free = is_uninit || {
+            let bitmap = state.image.inode_bitmap(group)?;
+            bits::all_are(&bitmap, 0, per_group, false)
+        };
+        if !is_free || desc.free_inodes != per_group {
             let what = "inodes past the new end are in use";
             return Err(Error::Unsound { what });
         }
@@ -92,12 +106,16 @@ fn must_be_unused(state: &State, new: &Geometry, all: &Metadata) -> Result<()> {
 fn free_descriptors(changes: &mut Changes<'_>) -> Result<()> {
     let (old, new) = (changes.state.geometry.clone(), changes.geometry);
     let ratio = 1 << old.cluster_bits;
+    let per_group = u64::from(old.clusters_per_group.get());
+    let stays = Metadata::of(changes.state, new, new.groups_count.get())?;
     for group in (0..new.groups_count.get()).map(GroupNr) {
         let (from, to) = (new.group_base_blocks(group), old.group_base_blocks(group));
-        let (from, to) = (from.div_ceil(ratio), to / ratio);
-        if from < to {
-            let end = old.blocks_in_group(group).div_ceil(ratio);
-            changes.free_clusters(group, from, to, end)?;
+        let end = old.blocks_in_group(group).div_ceil(ratio);
+        for cluster in from / ratio..to.div_ceil(ratio) {
+            // The first and the last may hold other metadata, too.
+            if !stays.holds(u64::from(group.0) * per_group + u64::from(cluster)) {
+                changes.free_clusters(group, cluster, cluster + 1, end)?;
+            }
         }
     }
     Ok(())
@@ -106,7 +124,8 @@ fn free_descriptors(changes: &mut Changes<'_>) -> Result<()> {
 /// Bitmaps and tables of groups that go, where they lie in what stays.
 fn free_tables(changes: &mut Changes<'_>) -> Result<()> {
     let (state, old) = (changes.state, &changes.state.geometry);
-    let stays = Metadata::of(state, changes.geometry.groups_count.get())?;
+    let new = changes.geometry;
+    let stays = Metadata::of(state, new, new.groups_count.get())?;
     let limit = changes.geometry.blocks_count;
     let bits = old.cluster_bits;
     for group in going(old, changes.geometry) {

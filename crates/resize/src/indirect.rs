@@ -32,17 +32,22 @@ pub fn tables_of(batch: &Batch<'_>, raw: &RawInode, most: u64) -> Result<Vec<Pbl
             let bytes = batch.block(table)?;
             let numbers = (0..bytes.len() / 4).map(|at| number_at(&bytes, at));
             next.extend(numbers.filter(|&n| n != 0).map(|n| Pblk(n.into())));
+            must_fit(tables.len() + next.len(), most)?;
         }
         let own = number_at(&raw.i_block, NDIR_BLOCKS + depth);
         next.extend((own != 0).then_some(Pblk(own.into())));
         tables.extend(&next);
-        if tables.len() as u64 > most {
-            let what = "a file has more indirect blocks than blocks";
-            return Err(Error::Unsound { what });
-        }
+        must_fit(tables.len(), most)?;
         level = next;
     }
     Ok(tables)
+}
+
+fn must_fit(tables: usize, most: u64) -> Result<()> {
+    let what = "a file has more indirect blocks than blocks";
+    (tables as u64 <= most)
+        .then_some(())
+        .ok_or(Error::Unsound { what })
 }
 
 /// Moves the blocks of one inode.
@@ -63,7 +68,9 @@ pub fn move_blocks(batch: &mut Batch<'_>, ino: Ino, raw: &RawInode) -> Result<()
     let holder = Holder::Inode(ino);
     mover.data(holder, NDIR_BLOCKS)?;
     for level in 0..NUMBERS - NDIR_BLOCKS {
-        mover.table(holder, NDIR_BLOCKS + level, level)?;
+        let at = NDIR_BLOCKS + level;
+        let number = number_at(&mover.numbers(holder)?, at);
+        mover.table(holder, at, number, level)?;
     }
     Ok(())
 }
@@ -74,7 +81,9 @@ pub fn move_blocks(batch: &mut Batch<'_>, ino: Ino, raw: &RawInode) -> Result<()
 /// As [`move_blocks`].
 pub fn move_double(batch: &mut Batch<'_>, ino: Ino) -> Result<()> {
     let mut mover = Mover { batch, budget: 1 };
-    mover.one(Holder::Inode(ino), NDIR_BLOCKS + 1).map(drop)
+    let holder = Holder::Inode(ino);
+    let number = number_at(&mover.numbers(holder)?, NDIR_BLOCKS + 1);
+    mover.one(holder, NDIR_BLOCKS + 1, number).map(drop)
 }
 
 impl Mover<'_, '_> {
@@ -128,9 +137,10 @@ impl Mover<'_, '_> {
         Ok(())
     }
 
-    /// Moves a table of numbers, and what they name. `level` is the number of tables below it.
-    fn table(&mut self, holder: Holder, at: usize, level: usize) -> Result<()> {
-        let Some(table) = self.one(holder, at)? else {
+    /// Moves a table, which `number` names, and what its numbers name. `level` is the number of
+    /// tables below it.
+    fn table(&mut self, holder: Holder, at: usize, number: u32, level: usize) -> Result<()> {
+        let Some(table) = self.one(holder, at, number)? else {
             return Ok(());
         };
         let left = self.budget.checked_sub(1);
@@ -140,8 +150,10 @@ impl Mover<'_, '_> {
         match level {
             0 => self.data(Holder::Block(table), per_block)?,
             _ => {
+                let bytes = self.batch.block(table)?;
                 for at in 0..per_block {
-                    self.table(Holder::Block(table), at, level - 1)?;
+                    let number = number_at(&bytes, at);
+                    self.table(Holder::Block(table), at, number, level - 1)?;
                 }
             }
         }
@@ -149,8 +161,7 @@ impl Mover<'_, '_> {
     }
 
     /// Moves one table itself, and returns where it is then.
-    fn one(&mut self, holder: Holder, at: usize) -> Result<Option<Pblk>> {
-        let number = number_at(&self.numbers(holder)?, at);
+    fn one(&mut self, holder: Holder, at: usize, number: u32) -> Result<Option<Pblk>> {
         let from = Pblk(number.into());
         if number == 0 || from.0 < self.batch.limit.0 {
             return Ok((number != 0).then_some(from));

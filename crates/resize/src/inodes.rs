@@ -46,7 +46,7 @@ pub fn inodes_of(batch: &Batch<'_>, group: GroupNr) -> Result<Vec<Ino>> {
     let per_group = batch.geometry().inodes_per_group.get();
     let desc = batch.desc(group)?;
     let is_uninit = batch.has_uninit() && desc.flags & BG_INODE_UNINIT != 0;
-    if is_uninit || desc.free_inodes == per_group {
+    if is_uninit {
         return Ok(Vec::new());
     }
     let bitmap = batch.state.image.inode_bitmap(group)?;

@@ -20,6 +20,7 @@ use std::iter;
 use uext4_ondisk::checksum::CsumSeed;
 use uext4_ondisk::extent::Extent;
 use uext4_ondisk::inode::{I_BLOCK_LEN, RawInode, update_checksum};
+use uext4_ondisk::journal::JournalSuperblock;
 use uext4_ondisk::num::{hi32, lo32};
 use uext4_ondisk::pack::block_map::{self, BlockMap, Tables};
 use uext4_ondisk::pack::extent_tree::ExtentTree;
@@ -28,6 +29,7 @@ use uext4_ondisk::{BlockSize, Ino, Lblk, Pblk};
 use crate::batch::Batch;
 use crate::extents::{self, Tree, push};
 use crate::inodes::MapKind;
+use crate::state::LOG_RUNS_MAX;
 use crate::transaction::{Copied, write};
 use crate::{Error, Result, indirect, quota};
 
@@ -64,20 +66,22 @@ pub fn move_log(batch: &mut Batch<'_>, ino: Ino) -> Result<()> {
             .csum_seed
             .map(|seed| seed.inode(ino, generation)),
     };
+    // What a move that was cut off left behind the log goes first.
+    log.trim(batch)?;
     let old = runs(batch)?;
-    let owned = quota::blocks_of(batch.geometry(), &raw);
-    let tables = match log.kind {
-        MapKind::Extents => Tree::read(batch, &raw, owned)?.nodes,
-        _ => indirect::tables_of(batch, &raw, owned)?,
-    };
+    let tables = log.tables(batch)?;
     let limit = batch.limit.0;
     let goes = |extent: &Extent| extent.pblk.0 + u64::from(extent.len) > limit;
     if !old.iter().any(goes) && tables.iter().all(|table| table.0 < limit) {
         return Ok(());
     }
     batch.copies = Some(Vec::new());
-    let new = extents::move_runs(batch, &old)?;
+    let new = extents::move_runs(batch, &old);
     let copies = batch.copies.take().unwrap_or_default();
+    let new = new?;
+    if old.len() + new.len() + copies.len() > LOG_RUNS_MAX {
+        return Err(Error::Full);
+    }
     log.carry_out(batch, &Places { old, new, copies }, &tables)
 }
 
@@ -88,13 +92,21 @@ struct Places {
     copies: Vec<Copied>,
 }
 
-/// The runs of the log as it is.
+/// The runs that the journal's inode maps.
 fn runs(batch: &Batch<'_>) -> Result<Vec<Extent>> {
     let mut runs = Vec::new();
+    let mut left = batch.geometry().blocks_count;
     for run in batch.state.log()?.unwrap_or_default() {
+        let rest = left.checked_sub(run.len.into());
+        let what = "the journal has more blocks than the file system";
+        left = rest.ok_or(Error::Unsound { what })?;
         append(&mut runs, run.start, run.len.into());
     }
-    Ok(runs)
+    // Twice as many must have numbers.
+    match len_of(&runs) < 1 << 30 {
+        true => Ok(runs),
+        false => Err(Error::Full),
+    }
 }
 
 /// Adds blocks behind those that there are.
@@ -143,19 +155,60 @@ impl Log {
         // 2.
         self.switch(batch, places, &after)?;
         // 3.
-        let need = self.tables_of(&places.new)?;
-        let last: Vec<Pblk> = (0..need)
+        self.trim(batch)
+    }
+
+    /// Takes from the inode what lies behind the blocks that the log says it has.
+    fn trim(&self, batch: &mut Batch<'_>) -> Result<()> {
+        let all = runs(batch)?;
+        let Some(first) = all.first() else {
+            return Ok(());
+        };
+        let superblock = JournalSuperblock::parse(&batch.block(first.pblk)?)?;
+        let mut left = u64::from(superblock.s_maxlen.get());
+        if left >= len_of(&all) {
+            return Ok(());
+        }
+        let bits = batch.geometry().cluster_bits;
+        let mut kept = Vec::new();
+        let mut clusters = 0;
+        let mut behind = Vec::new();
+        for run in all {
+            let here = left.min(run.len.into());
+            left -= here;
+            append(&mut kept, run.pblk, here);
+            let rest = u64::from(run.len) - here;
+            if rest > 0 {
+                let rest_clusters = rest.div_ceil(1 << bits) as u32;
+                behind.push((Pblk(run.pblk.0 + here), rest_clusters));
+                clusters += i64::from(rest_clusters);
+            }
+        }
+        let tables = self.tables(batch)?;
+        let need = self.tables_of(&kept)?;
+        let fresh: Vec<Pblk> = (0..need)
             .map(|_| Ok(batch.allocate(1)?.start))
             .collect::<Result<_>>()?;
-        let map = self.build(&places.new, &last)?;
-        for copied in &places.copies {
-            batch.free(copied.from, copied.blocks.div_ceil(1 << bits) as u32)?;
+        let map = self.build(&kept, &fresh)?;
+        for (start, clusters) in behind {
+            batch.free(start, clusters)?;
         }
-        for block in &spare {
-            batch.free(*block, 1)?;
+        for table in &tables {
+            batch.free(*table, 1)?;
         }
-        self.put(batch, &map, need as i64 - clusters)?;
+        let more = need as i64 - clusters - tables.len() as i64;
+        self.put(batch, &map, more)?;
         batch.commit()
+    }
+
+    /// The blocks of the map that the inode has.
+    fn tables(&self, batch: &Batch<'_>) -> Result<Vec<Pblk>> {
+        let raw = RawInode::parse(&batch.inode(self.ino)?, self.ino)?;
+        let owned = quota::blocks_of(batch.geometry(), &raw);
+        match self.kind {
+            MapKind::Extents => Ok(Tree::read(batch, &raw, owned)?.nodes),
+            _ => indirect::tables_of(batch, &raw, owned),
+        }
     }
 
     /// Tables of both maps, each of which maps those of the other one.

@@ -18,12 +18,11 @@ pub struct Metadata {
 }
 
 impl Metadata {
-    /// That of the first `groups` groups.
+    /// That of the first `groups` groups, whose superblocks and descriptors lie as `geometry` says.
     ///
     /// # Errors
     /// Those of reading descriptors.
-    pub fn of(state: &State, groups: u32) -> Result<Self> {
-        let geometry = &state.geometry;
+    pub fn of(state: &State, geometry: &Geometry, groups: u32) -> Result<Self> {
         let (first, bits) = (u64::from(geometry.first_data_block), geometry.cluster_bits);
         let mut runs = Vec::new();
         let mut ends = Vec::new();
@@ -91,7 +90,7 @@ impl Metadata {
 /// Those of reading descriptors.
 pub fn least_blocks(state: &State) -> Result<u64> {
     let geometry = &state.geometry;
-    let all = Metadata::of(state, geometry.groups_count.get())?;
+    let all = Metadata::of(state, geometry, geometry.groups_count.get())?;
     let (first, bits) = (u64::from(geometry.first_data_block), geometry.cluster_bits);
     let mut used = 0;
     let mut inodes = u64::from(geometry.inodes_count);
@@ -108,20 +107,28 @@ pub fn least_blocks(state: &State) -> Result<u64> {
         .max(1);
     let per_group = u64::from(geometry.blocks_per_group.get());
     blocks = blocks.max(first + (groups - 1) * per_group + 1);
+    Ok(with_metadata(geometry, &all, blocks))
+}
+
+/// As many blocks, or so many more that the groups that they reach have all of their metadata below
+/// the end, and the last one is not too short. `all` is the metadata of all groups.
+pub fn with_metadata(geometry: &Geometry, all: &Metadata, mut blocks: u64) -> u64 {
+    let first = u64::from(geometry.first_data_block);
+    let per_group = u64::from(geometry.blocks_per_group.get());
     // At most two steps a group, each of which makes it larger.
     loop {
         let groups = (blocks - first).div_ceil(per_group).max(1) as usize;
         let end = all.ends.get(groups - 1).copied().unwrap_or(0);
         let next = longer(geometry, blocks.max(end).min(geometry.blocks_count));
         if next == blocks {
-            return Ok(blocks);
+            return blocks;
         }
         blocks = next;
     }
 }
 
 /// As many blocks in whole clusters, or so many more that the last group is not too short.
-pub fn longer(geometry: &Geometry, blocks: u64) -> u64 {
+fn longer(geometry: &Geometry, blocks: u64) -> u64 {
     let ratio = 1 << geometry.cluster_bits;
     let mut blocks = blocks.next_multiple_of(ratio);
     let per_group = u64::from(geometry.blocks_per_group.get());

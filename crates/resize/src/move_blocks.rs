@@ -20,6 +20,11 @@ pub fn move_all(batch: &mut Batch<'_>, met: &mut dyn FnMut(u32) -> Result<()>) -
     if journal != Ino(0) {
         log::move_log(batch, journal)?;
     }
+    let orphan_file = Ino(batch.superblock.s_orphan_file_inum.get());
+    if orphan_file != Ino(0) {
+        // It can be summed, wherever it lies then.
+        sum_orphan_file(batch, orphan_file)?;
+    }
     let mut attributes = AttributeBlocks::default();
     for group in (0..batch.geometry().groups_count.get()).map(GroupNr) {
         for ino in inodes_of(batch, group)? {
@@ -36,27 +41,23 @@ pub fn move_all(batch: &mut Batch<'_>, met: &mut dyn FnMut(u32) -> Result<()>) -
 
 fn move_one(batch: &mut Batch<'_>, ino: Ino, attributes: &mut AttributeBlocks) -> Result<()> {
     let mut bytes = batch.inode(ino)?;
-    let is_bad_blocks = ino == Ino(1);
-    let has_changed = attributes.take(batch, ino, &mut bytes)?;
-    let has_changed = match MapKind::of(&RawInode::parse(&bytes, ino)?) {
-        MapKind::Extents => extents::move_blocks(batch, ino, &mut bytes)? || has_changed,
-        MapKind::None => has_changed,
-        MapKind::Indirect => {
-            if has_changed {
-                batch.put_inode(ino, bytes.clone())?;
-            }
-            let raw = RawInode::parse(&bytes, ino)?;
-            if is_bad_blocks && raw.i_blocks_lo.get() != 0 {
-                let what = "a list of bad blocks";
-                return Err(Error::Unsupported { what });
-            }
-            indirect::move_blocks(batch, ino, &raw)?;
-            false
+    if attributes.take(batch, ino, &mut bytes)? {
+        batch.put_inode(ino, bytes.clone())?;
+    }
+    let raw = RawInode::parse(&bytes, ino)?;
+    match MapKind::of(&raw) {
+        _ if ino == Ino(1) && raw.i_blocks_lo.get() != 0 => {
+            let what = "a list of bad blocks";
+            return Err(Error::Unsupported { what });
         }
-    };
-    if has_changed {
-        batch.put_inode(ino, bytes)?;
-        sum_orphan_file(batch, ino)?;
+        MapKind::None => {}
+        MapKind::Extents => {
+            if extents::move_blocks(batch, ino, &mut bytes)? {
+                batch.put_inode(ino, bytes)?;
+                sum_orphan_file(batch, ino)?;
+            }
+        }
+        MapKind::Indirect => indirect::move_blocks(batch, ino, &raw)?,
     }
     batch.commit_if_large()
 }
@@ -76,6 +77,11 @@ pub fn sum_orphan_file(batch: &mut Batch<'_>, ino: Ino) -> Result<()> {
         return Ok(());
     };
     let raw = RawInode::parse(&batch.inode(ino)?, ino)?;
+    if MapKind::of(&raw) != MapKind::Extents {
+        let what = "an orphan file without extents; clear the feature orphan_file with `uext4 tune` \
+                    first, and set it again afterwards";
+        return Err(Error::Unsupported { what });
+    }
     let seed = seed.inode(ino, raw.i_generation.get());
     let owned = quota::blocks_of(batch.geometry(), &raw);
     for extent in Tree::read(batch, &raw, owned)?.extents {

@@ -23,27 +23,43 @@ struct Renumber<'a, 'b> {
     new: HashMap<Ino, Ino>,
 }
 
-/// Moves all inodes past those that stay.
-///
-/// # Errors
-/// [`Error::Full`], [`Error::Unsound`], [`Error::Unsupported`], those of the device and journal.
-pub fn renumber_all(batch: &mut Batch<'_>) -> Result<()> {
+/// Inodes past those that stay.
+fn going(batch: &Batch<'_>) -> Result<Vec<Ino>> {
     let per_group = batch.geometry().inodes_per_group.get();
     let mut going = Vec::new();
     for group in batch.inodes / per_group..batch.geometry().groups_count.get() {
         going.extend(inodes_of(batch, GroupNr(group))?);
     }
-    if going.is_empty() {
-        return Ok(());
-    }
-    if batch
-        .geometry()
-        .features
-        .compat
-        .contains(Compat::STABLE_INODES)
-    {
+    Ok(going)
+}
+
+/// Fails if an inode goes that must keep its number, before anything moves.
+///
+/// # Errors
+/// [`Error::Unsupported`], those of reading bitmaps.
+pub fn must_be_possible(batch: &Batch<'_>) -> Result<()> {
+    let going = going(batch)?;
+    let features = batch.geometry().features;
+    if features.compat.contains(Compat::STABLE_INODES) && !going.is_empty() {
         let what = "inodes that must keep their numbers (stable_inodes), where one of them goes";
         return Err(Error::Unsupported { what });
+    }
+    if going.contains(&batch.journal()) {
+        let what = "a journal whose inode lies past the new end; remove the journal with \
+                    `uext4 tune` first, and make a new one afterwards";
+        return Err(Error::Unsupported { what });
+    }
+    Ok(())
+}
+
+/// Moves all inodes past those that stay.
+///
+/// # Errors
+/// [`Error::Full`], [`Error::Unsound`], [`Error::Unsupported`], those of the device and journal.
+pub fn renumber_all(batch: &mut Batch<'_>) -> Result<()> {
+    let going = going(batch)?;
+    if going.is_empty() {
+        return Ok(());
     }
     let references = all_references(batch, Ino(batch.inodes))?;
     let mut work = Renumber {
@@ -63,6 +79,13 @@ impl Renumber<'_, '_> {
         let bytes = self.batch.inode(old)?;
         let raw = RawInode::parse(&bytes, old)?;
         let is_dir = FileType::from_mode(raw.i_mode.get()) == Some(FileType::Directory);
+        let places = match is_dir {
+            true => blocks_of_dir(self.batch, old)?,
+            false => Vec::new(),
+        };
+        let from = self.references.partition_point(|found| found.target < old);
+        let to = self.references.partition_point(|found| found.target <= old);
+        self.batch.make_room(places.len() + (to - from))?;
         let new = self.batch.allocate_inode(is_dir)?;
         if let Some(seed) = self.batch.geometry().csum_seed {
             let seed = seed.inode(new, raw.i_generation.get());
@@ -72,17 +95,13 @@ impl Renumber<'_, '_> {
         }
         self.new.insert(old, new);
         self.batch.put_inode(new, bytes)?;
-        if is_dir {
-            for place in blocks_of_dir(self.batch, old)? {
-                self.sum(new, &raw, place)?;
-            }
+        for place in places {
+            self.sum(new, &raw, place)?;
         }
         let place = self.batch.place_of(old)?;
         let len = usize::from(self.batch.geometry().inode_size);
         self.batch.edit(place.block)?[place.offset..][..len].fill(0);
         self.batch.free_inode(old, is_dir)?;
-        let from = self.references.partition_point(|found| found.target < old);
-        let to = self.references.partition_point(|found| found.target <= old);
         for at in from..to {
             self.change(self.references[at], new)?;
         }
@@ -139,6 +158,10 @@ impl Renumber<'_, '_> {
         let bytes = self.batch.edit(place.block)?;
         match flags.contains(InodeFlags::INDEX) && is_node(bytes, place.lblk) {
             true => htree::update_tail(bytes, htree::entries_offset(place.lblk), seed),
+            false if dir_entry::tail(bytes).is_none() => {
+                let what = "a block of a directory has no checksum";
+                return Err(Error::Unsound { what });
+            }
             false => dir_entry::update_tail(bytes, seed),
         }
         Ok(())

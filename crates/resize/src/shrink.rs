@@ -11,7 +11,7 @@ use uext4_ondisk::superblock::SuperBlock;
 
 use crate::batch::Batch;
 use crate::grow::Resized;
-use crate::metadata::{least_blocks, longer};
+use crate::metadata::{Metadata, least_blocks, with_metadata};
 use crate::state::State;
 use crate::{Error, Result, fewer, move_blocks, renumber};
 
@@ -65,6 +65,9 @@ pub fn shrink(
         SmallerSize::Bytes(_) => without_short_group(&old, wanted),
         SmallerSize::Least => least,
     };
+    let all = Metadata::of(&state, &old, old.groups_count.get())?;
+    // Groups that it reaches may have their tables past it.
+    let least = least.max(with_metadata(&old, &all, blocks));
     if blocks < least {
         return Err(Error::TooSmall {
             wanted,
@@ -80,7 +83,8 @@ pub fn shrink(
             Err(Error::Full) if size == SmallerSize::Least => {}
             done => return done.map(|()| resized(blocks)),
         }
-        blocks = longer(&old, least.saturating_add(more << old.cluster_bits));
+        let larger = least.saturating_add(more << old.cluster_bits);
+        blocks = with_metadata(&old, &all, larger.min(old.blocks_count));
         if blocks >= old.blocks_count {
             return Ok(resized(old.blocks_count));
         }
@@ -100,6 +104,7 @@ fn shrink_to(
     let new = Geometry::new(&smaller(&state, blocks))?;
     let device = Arc::clone(state.device());
     let mut batch = Batch::new(state, clock, &new)?;
+    renumber::must_be_possible(&batch)?;
     move_blocks::move_all(&mut batch, &mut |group| {
         met(Progress {
             groups: group + 1,

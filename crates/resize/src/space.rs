@@ -114,6 +114,11 @@ impl Batch<'_> {
         };
         let first = offset >> bits;
         let here = clusters.min(per_group - first);
+        let in_group = self.geometry().blocks_in_group(group).div_ceil(1 << bits);
+        if first + here > in_group {
+            let what = "a file has a block outside the file system";
+            return Err(Error::Unsound { what });
+        }
         let bitmap = self.bitmap(group)?;
         if !bits::all_are(&bitmap.bytes, first, here, true) {
             let what = "a block in use is marked as free, or used twice";
@@ -202,7 +207,7 @@ impl Batch<'_> {
         let dirs = u32::from(is_dir);
         let desc = self.desc_mut(group)?;
         if used {
-            desc.used_dirs += dirs;
+            desc.used_dirs = desc.used_dirs.saturating_add(dirs);
             desc.free_inodes = desc.free_inodes.saturating_sub(1);
             if has_uninit {
                 desc.flags &= !BG_INODE_UNINIT;
@@ -210,7 +215,7 @@ impl Batch<'_> {
             }
         } else {
             desc.used_dirs = desc.used_dirs.saturating_sub(dirs);
-            desc.free_inodes += 1;
+            desc.free_inodes = desc.free_inodes.saturating_add(1);
         }
         let free = self.superblock.s_free_inodes_count.get();
         let free = match used {

@@ -8,10 +8,14 @@ use uext4_blockdev::{BlockDevice, Clock};
 use uext4_jbd2::{LogRun, recover};
 use uext4_ondisk::features::{Compat, Incompat};
 use uext4_ondisk::group_desc::GroupDesc;
+use uext4_ondisk::mapping::MapState;
 use uext4_ondisk::superblock::{STATE_ERROR, SuperBlock};
 use uext4_ondisk::{Geometry, GroupNr, Ino, Lblk, Pblk};
 
 use crate::{Error, Result};
+
+/// Runs that a log may have; a mount takes no more than twice as many.
+pub const LOG_RUNS_MAX: usize = 1 << 15;
 
 /// A file system whose journal is empty.
 pub struct State {
@@ -76,9 +80,12 @@ impl State {
         let end = u32::try_from(inode.size >> self.geometry.block_size.log2()).unwrap_or(u32::MAX);
         let mut runs: Vec<LogRun> = Vec::new();
         let mut next = 0;
-        // The mount has found a whole journal, in not too many pieces.
         while next < end {
             let run = self.image.map(&inode, Lblk(next), end - next)?;
+            if run.state != MapState::Written || runs.len() >= LOG_RUNS_MAX {
+                let what = "the journal has holes, or is in too many pieces";
+                return Err(Error::Unsound { what });
+            }
             runs.push(LogRun {
                 start: run.pblk,
                 len: run.len,

@@ -81,18 +81,17 @@ impl Copied {
     }
 }
 
-/// Blocks that one transaction may have.
+/// Blocks that one transaction is to have at most: what the log takes, and what memory should.
 ///
 /// # Errors
 /// Those of reading the journal.
 pub fn capacity(state: &State, clock: &Arc<dyn Clock>) -> Result<usize> {
-    /// Without a journal anything fits.
-    const WITHOUT: usize = 4096;
+    const MOST: usize = 8192;
     let Some(runs) = state.log()? else {
-        return Ok(WITHOUT);
+        return Ok(MOST);
     };
     let most = log_of(state, clock, &runs)?.blocks_max();
-    Ok(most.map_or(WITHOUT, |most| most as usize))
+    Ok(most.map_or(MOST, |most| MOST.min(most as usize)))
 }
 
 /// Which recovery can be trusted with a transaction.
@@ -119,10 +118,15 @@ pub fn commit(
     let size = state.geometry.block_size;
     let log = state.log()?;
     let journal = log.map(|runs| log_of(state, clock, &runs)).transpose()?;
+    // The transaction before must not be written home to make room: see keep_kernel_out.
+    let before = match recovery {
+        Recovery::ByAnybody => 0,
+        Recovery::NotByKernel => 4,
+    };
+    let needed = blocks.len() + 1 + before;
     if let Some(most) = journal.as_ref().and_then(Journal::blocks_max)
-        && blocks.len() >= most as usize
+        && needed > most as usize
     {
-        let needed = blocks.len() + 1;
         return Err(Error::JournalTooSmall { needed, most });
     }
     device.flush()?;
@@ -149,7 +153,7 @@ pub fn commit(
 }
 
 /// Makes the kernel refuse the file system until its log, which has the right superblock already,
-/// is replayed.
+/// is replayed. Writing that superblock home would undo it.
 fn keep_kernel_out(state: &State, journal: &Journal) -> Result<()> {
     let mut superblock = in_use(&state.superblock);
     let (at, whole) = superblock_block(state, &superblock)?;

@@ -251,3 +251,35 @@ fn the_kernel_mounts_what_shrank() {
         assert_clean(&image);
     }
 }
+
+#[test]
+fn metadata_that_lies_elsewhere_is_not_cut_off() {
+    if !has_tool("mke2fs") {
+        println!("skipped: no e2fsprogs");
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    // The tables of a group lie anywhere in it; heads and bitmaps share clusters.
+    for (options, mib, sizes) in [
+        (
+            "-t ext3 -b 1024 -E stride=64",
+            256,
+            [173_033, 166_000, 172_100],
+        ),
+        (
+            "-b 1024 -O extent,bigalloc,^resize_inode -C 2048 -N 2048",
+            2048,
+            [614_400, 307_200, 0],
+        ),
+    ] {
+        let image = dir.path().join("image");
+        _ = fs::remove_file(&image);
+        mke2fs(&image, options.split(' '), &format!("{mib}M"));
+        for kib in sizes {
+            match shrink_file(&image, SmallerSize::Bytes(kib << 10)) {
+                Ok(_) | Err(Error::TooSmall { .. }) => assert_clean(&image),
+                Err(error) => panic!("{options}, {kib}: {error}"),
+            }
+        }
+    }
+}
