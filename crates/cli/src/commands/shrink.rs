@@ -99,9 +99,10 @@ fn shorten(
     let start = place.offset.unwrap_or(0);
     let in_bytes = |blocks: u64| blocks.saturating_mul(resized.block_size.into());
     let is_end = start.checked_add(device.len()) == Some(whole.len());
-    // Less than a cluster may lie behind.
+    // What lies behind may be of use: a backup of a partition table, a tree of hashes.
     let behind = device.len().saturating_sub(in_bytes(resized.before));
-    if place.partition.is_some() || !image.is_file() || !is_end || behind >= 1 << 20 {
+    let is_all = place.partition.is_none() && is_end && behind < resized.block_size.into();
+    if !is_all || !image.is_file() || resized.after == resized.before {
         return Ok(());
     }
     let len = start.saturating_add(in_bytes(resized.after));
