@@ -30,7 +30,7 @@ pub const fn hi32(number: u64) -> u32 {
 }
 
 /// A number of which the format stores the halves, 16 bits each.
-pub(crate) fn join16(lo: impl Into<u32>, hi: impl Into<u32>) -> u32 {
+pub fn join16(lo: impl Into<u32>, hi: impl Into<u32>) -> u32 {
     hi.into() << 16 | lo.into()
 }
 

@@ -84,7 +84,7 @@ pub fn move_blocks(batch: &mut Batch<'_>, ino: Ino, bytes: &mut [u8]) -> Result<
     let seed = seed.map(|seed| seed.inode(ino, raw.i_generation.get()));
     let nodes = rebuild(batch, &mut raw, &extents, &tree.nodes, seed)?;
     let before = tree.nodes.len() as i64;
-    quota::charge_clusters(batch, &mut raw, nodes as i64 - before)?;
+    quota::charge_clusters(batch, ino, &mut raw, nodes as i64 - before)?;
     raw.store(bytes);
     Ok(true)
 }

@@ -53,7 +53,10 @@
 //! this is not enough, it is tried again with a few more.
 //!
 //! Left out: resizing a mounted file system, `64bit` for more than 2^32 blocks, external
-//! journals, multiple mount protection.
+//! journals, multiple mount protection. Shrinking leaves out lists of bad blocks, inodes that must
+//! keep their numbers (`stable_inodes`) where one of them goes, and blocks of attributes whose
+//! values are inodes where files share them. The second backup of `sparse_super2` is given up with
+//! the group that has it.
 //!
 //! Units: blocks unless a name says bytes, clusters or groups. Cost: two blocks or fewer for each
 //! new group without `flex_bg`, and for each new flex group with it; the transaction has a block

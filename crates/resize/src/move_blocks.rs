@@ -26,6 +26,11 @@ pub fn move_all(batch: &mut Batch<'_>, met: &mut dyn FnMut(u32) -> Result<()>) -
         sum_orphan_file(batch, orphan_file)?;
     }
     let mut attributes = AttributeBlocks::default();
+    // They count what the others change, and are found by where they lie then.
+    for file in quota::files(&batch.superblock) {
+        move_one(batch, file, &mut attributes)?;
+    }
+    batch.commit()?;
     for group in (0..batch.geometry().groups_count.get()).map(GroupNr) {
         for ino in inodes_of(batch, group)? {
             match ino {

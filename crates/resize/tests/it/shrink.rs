@@ -23,6 +23,7 @@ use crate::tree::{contents, fill};
 const SHAPES: &[(&str, u64)] = &[
     ("-t ext4 -b 4096 -g 8192", 300),
     ("-t ext4 -b 1024 -O metadata_csum_seed,orphan_file", 80),
+    ("-t ext4 -b 1024 -O quota,project -I 256", 80),
     ("-t ext4 -b 1024 -O ea_inode", 80),
     ("-t ext4 -b 1024 -O ^resize_inode,sparse_super2", 80),
     ("-t ext4 -O bigalloc -C 16384 -b 1024 -g 8192", 80),
@@ -42,7 +43,7 @@ const SHAPES: &[(&str, u64)] = &[
     ("-t ext4 -I 128 -b 1024", 120),
 ];
 /// As many of them are enough for the quick mode.
-const QUICK: usize = 7;
+const QUICK: usize = 8;
 
 fn open(image: &Path) -> Arc<dyn BlockDevice> {
     Arc::new(FileDevice::open(image, Access::ReadWrite).unwrap())
@@ -234,7 +235,7 @@ fn the_kernel_mounts_what_shrank() {
         return;
     }
     let dir = TempDir::new().unwrap();
-    for &(options, mib) in &SHAPES[4..QUICK] {
+    for &(options, mib) in &SHAPES[5..QUICK] {
         let image = filled(&dir, options, mib);
         shrink_file(&image, SmallerSize::Bytes((mib << 20) / 2)).unwrap();
         {
