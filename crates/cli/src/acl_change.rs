@@ -82,10 +82,10 @@ impl AclChange {
         for gone in self.remove.iter().filter(of_this) {
             acl.entries.retain(|entry| entry.tag != gone.tag);
         }
-        let mut has_x = is_dir || acl.entries.iter().any(|entry| entry.perm & 1 != 0);
         for new in self.set.iter().chain(&self.modify).filter(of_this) {
+            // What was changed so far counts.
+            let has_x = is_dir || acl.entries.iter().any(|entry| entry.perm & 1 != 0);
             let perm = new.perm | u16::from(new.x_if_any && has_x);
-            has_x |= perm & 1 != 0;
             acl.entries.retain(|entry| entry.tag != new.tag);
             acl.entries.push(AclEntry { tag: new.tag, perm });
         }

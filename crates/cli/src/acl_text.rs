@@ -95,6 +95,8 @@ pub enum Purpose {
 /// What is wrong with the first that is not right.
 pub fn parse(text: &str, purpose: Purpose) -> Result<Vec<EntryChange>, String> {
     let parse = |entry| parse_entry(entry, purpose).map_err(|why| format!("{entry:?}: {why}"));
+    // As setfacl(1) takes it.
+    let text = text.strip_suffix(',').unwrap_or(text);
     text.split(',').map(parse).collect()
 }
 

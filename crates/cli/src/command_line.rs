@@ -185,7 +185,7 @@ fn goes_on_unread(command: &Command) -> bool {
             | Command::Tune(_)
             | Command::Salvage(_)
             | Command::Fsck(_)
-    )
+    ) || matches!(command, Command::Diff(args) if args.writes_layer_to_file())
 }
 
 /// An output that takes everything when its reader has gone away.

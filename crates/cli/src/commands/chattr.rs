@@ -93,8 +93,9 @@ impl ChattrArgs {
                 return Err(unsupported("the flags T and P of what is no directory"));
             }
         }
-        let flags = SetAttributes {
-            flags: Some(wanted),
+        let fixing = InodeFlags::IMMUTABLE | InodeFlags::APPEND;
+        let with = |flags| SetAttributes {
+            flags: Some(flags),
             ..SetAttributes::default()
         };
         let rest = SetAttributes {
@@ -102,13 +103,16 @@ impl ChattrArgs {
             generation: self.version,
             ..SetAttributes::default()
         };
-        // What makes an inode immutable is the last to be set, or the first to be removed.
-        let is_fixed = wanted.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND);
-        let steps = match is_fixed {
-            true => [rest, flags],
-            false => [flags, rest],
+        // What makes an inode immutable is the last to be set, and the first to be removed.
+        let is_all = rest == SetAttributes::default();
+        let steps = [with(wanted - fixing), rest, with(wanted)];
+        let needed = match (now.flags.intersects(fixing), wanted.intersects(fixing)) {
+            _ if is_all => &steps[2..],
+            (false, true) => &steps[1..],
+            (_, false) => &steps[..2],
+            (true, true) => &steps[..],
         };
-        let mut steps = steps.iter().filter(|step| match step.flags {
+        let mut steps = needed.iter().filter(|step| match step.flags {
             Some(_) => !change.is_empty(),
             None => **step != SetAttributes::default(),
         });

@@ -146,6 +146,11 @@ impl DiffArgs {
         self.tar.is_some()
     }
 
+    /// Whether a file gets the layer.
+    pub fn writes_layer_to_file(&self) -> bool {
+        self.writes_layer() && !self.writes_layer_to_output()
+    }
+
     /// Whether standard output is the layer.
     fn writes_layer_to_output(&self) -> bool {
         self.tar.as_deref().is_some_and(|path| path == "-")
@@ -272,6 +277,10 @@ impl<'a> Diff<'a> {
             _ if found.is_none() && old.is_some() && new.is_some() => Kind::Type,
             _ => Kind::Same,
         };
+        if kind == Kind::Same && found.is_some_and(|found| !found.failed.is_empty()) {
+            // Whether it differs is not known.
+            return Ok(());
+        }
         self.differs |= kind != Kind::Same;
         let change = Change {
             kind,

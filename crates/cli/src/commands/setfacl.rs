@@ -196,11 +196,15 @@ fn read(target: &Target<'_>, file: &Path) -> Result<Vec<u8>, Failure> {
     let result = match is_stdin {
         true => std::io::stdin()
             .lock()
-            .take(FILE_MAX)
+            .take(FILE_MAX + 1)
             .read_to_end(&mut bytes),
-        false => File::open(file).and_then(|file| file.take(FILE_MAX).read_to_end(&mut bytes)),
+        false => File::open(file).and_then(|file| file.take(FILE_MAX + 1).read_to_end(&mut bytes)),
     };
     result.map_err(|error| Failure::io(file.display(), &error))?;
+    if bytes.len() as u64 > FILE_MAX {
+        let what = format_args!("{}: more than {FILE_MAX} bytes", file.display());
+        return Err(Failure::new(Exit::Usage, what).hint("divide it into several files"));
+    }
     Ok(bytes)
 }
 
@@ -230,12 +234,13 @@ fn restore_one(inode: &OpenInode, saved: &Saved) -> uext4::Result<()> {
     let old = acls(inode)?;
     let mut new = old.clone();
     change.apply(&mut new, inode.inode().file_type);
+    // First, as it may be refused; a new owner takes away bits that the mode sets again.
+    store(inode, &old, &new)?;
     inode.set_attributes(&SetAttributes {
         uid: saved.uid,
         gid: saved.gid,
         ..SetAttributes::default()
     })?;
-    store(inode, &old, &new)?;
     inode.set_attributes(&SetAttributes {
         mode: Some(inode.mode() & 0o777 | saved.flags),
         ..SetAttributes::default()

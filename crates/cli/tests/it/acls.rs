@@ -172,6 +172,30 @@ fn what_getfacl_prints_is_restored() {
 }
 
 #[test]
+fn a_capital_x_looks_at_what_is_there_and_a_refused_restore_changes_nothing() {
+    let Some((scratch, image)) = image(&["-t", "ext4"], 16) else {
+        return;
+    };
+    fill(&image, scratch.path());
+    let ok = |words: &[&str]| {
+        let words = [&words[..1], &words[2..], &[text(&image), words[1]]].concat();
+        String::from_utf8(uext4_ok(&words)).unwrap()
+    };
+    uext4_ok(&["chmod", text(&image), "744", "/f"]);
+    ok(&["setfacl", "/f", "-m", "u::rw,g::rX,"]);
+    let shown = ok(&["getfacl", "/f", "-c"]);
+    assert!(shown.contains("group::r--"), "{shown}");
+    uext4_ok(&["chmod", text(&image), "4755", "/f"]);
+    let before = ok(&["getfacl", "/f"]);
+    let saved = scratch.path().join("saved");
+    fs::write(&saved, "# file: f\n# owner: 5\nuser::rwx\nother::r--\n").unwrap();
+    let output = uext4(&["setfacl", "--restore", text(&saved), text(&image)]);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(ok(&["getfacl", "/f"]), before);
+    judge(&image);
+}
+
+#[test]
 fn what_makes_no_sense_is_refused() {
     let Some((scratch, image)) = image(&["-t", "ext4"], 16) else {
         return;

@@ -337,4 +337,13 @@ fn a_layer_has_whiteouts_links_and_directories_above_what_is_new() {
         "{}",
         stderr(&output)
     );
+    // Another name of the same file does not become a link to it, and nothing is below it.
+    images.change("touch /.wh.a\nln /.wh.a /z\nmkdir /.wh.d\ntouch /.wh.d/in");
+    let layer = images.path("marked");
+    let output = images.diff(&["--tar", text(&layer)]);
+    assert_eq!(exit_code(&output), 2);
+    let list = String::from_utf8(run("tar", &["-tf", text(&layer)])).unwrap();
+    assert_eq!(list.lines().collect::<Vec<_>>(), ["./", "./z"]);
+    let list = String::from_utf8(run("tar", &["-tvf", text(&layer)])).unwrap();
+    assert!(!list.contains("link to"), "{list}");
 }

@@ -179,6 +179,11 @@ fn a_project_of_a_tree_is_counted_and_handed_on() {
     let listed = uext4_ok(&words("lsattr -p IMAGE /g", &image));
     let listed = String::from_utf8(listed).unwrap();
     assert_eq!(listed, "   43 ----i---------e------- /g\n");
+    // One that is immutable before and after.
+    uext4_ok(&words("chattr -p 44 IMAGE +d /g", &image));
+    let listed = uext4_ok(&words("lsattr -p IMAGE /g", &image));
+    let listed = String::from_utf8(listed).unwrap();
+    assert_eq!(listed, "   44 ----i-d-------e------- /g\n");
     let debugfs = run("debugfs", &["-R", "stat /tree/sub/new", text(&image)]);
     let debugfs = String::from_utf8(debugfs).unwrap();
     let project = debugfs.split("Project:").nth(1).unwrap();

@@ -99,7 +99,12 @@ impl<'a> Layer<'a> {
             }
             self.note_hidden(path, change.old);
         }
-        let first = self.archive.links.first(inode, &member(path));
+        let is_held = !is_marker(path);
+        // Other names must not be links to one that is not there.
+        let first = match is_held {
+            true => self.archive.links.first(inode, &member(path)),
+            false => None,
+        };
         let is_relinked = first.is_some() && self.written.contains(inode.ino);
         if (is_needed(change) || is_relinked) && self.can_hold(path) {
             self.parents()?;
@@ -170,9 +175,9 @@ impl<'a> Layer<'a> {
         Ok(())
     }
 
-    /// Whether a layer can hold this name; if not, that is reported.
+    /// Whether a layer can hold this path; if not, that is reported.
     fn can_hold(&mut self, path: &[u8]) -> bool {
-        let is_marker = name(path).starts_with(WHITEOUT);
+        let is_marker = is_marker(path);
         if is_marker {
             let what = "a layer cannot hold or hide names that begin with .wh.";
             let what = format_args!("{}: {what}", escaped(&member(path)));
@@ -197,6 +202,12 @@ impl<'a> Layer<'a> {
         }
         Ok(names.len() > 1)
     }
+}
+
+/// Whether a name of a path is what a layer calls a whiteout.
+fn is_marker(path: &[u8]) -> bool {
+    path.split(|&byte| byte == b'/')
+        .any(|name| name.starts_with(WHITEOUT))
 }
 
 /// Whether the two entries differ in an archive, which has neither flags nor projects.
