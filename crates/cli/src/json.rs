@@ -4,6 +4,8 @@
 //! list of any length is never in memory as a whole, and commas come by themselves. Bytes that
 //! are no UTF-8, or begin with `hex:`, become `"hex:…"`.
 
+use std::io::{self, Write};
+
 /// A JSON value under construction.
 #[derive(Debug, Default)]
 pub struct Json {
@@ -42,6 +44,16 @@ impl Json {
     pub fn end_line(&mut self) {
         self.bytes.push(b'\n');
         self.first = true;
+    }
+
+    /// Closes the array that is all there is, and prints it.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn print_array(&mut self, out: &mut dyn Write) -> io::Result<()> {
+        self.close_array();
+        self.end_line();
+        out.write_all(self.as_bytes())
     }
 
     fn comma(&mut self) {

@@ -79,9 +79,7 @@ pub fn run(args: &GetfaclArgs, fs: &Image, out: &mut Output) -> Result<Exit, Fai
         }
     }
     if args.json {
-        list.json.close_array();
-        list.json.end_line();
-        list.out.write_all(list.json.as_bytes())?;
+        list.json.print_array(list.out)?;
     }
     Ok(list.complaints.exit())
 }

@@ -67,9 +67,7 @@ pub fn run(args: &GetfattrArgs, fs: &Image, out: &mut Output) -> Result<Exit, Fa
         }
     }
     if args.json {
-        json.close_array();
-        json.end_line();
-        out.write_all(json.as_bytes())?;
+        json.print_array(out)?;
     }
     Ok(complaints.exit())
 }

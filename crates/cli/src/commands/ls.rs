@@ -101,9 +101,7 @@ pub fn run(args: &LsArgs, fs: &Image, out: &mut Output) -> Result<Exit, Failure>
         }
     }
     if args.json {
-        list.json.close_array();
-        list.json.end_line();
-        list.out.write_all(list.json.as_bytes())?;
+        list.json.print_array(list.out)?;
     }
     Ok(list.complaints.exit())
 }

@@ -69,9 +69,7 @@ pub fn run(args: &LsattrArgs, fs: &Image, out: &mut Output) -> Result<Exit, Fail
         }
     }
     if args.json {
-        list.json.close_array();
-        list.json.end_line();
-        list.out.write_all(list.json.as_bytes())?;
+        list.json.print_array(list.out)?;
     }
     Ok(list.complaints.exit())
 }

@@ -73,9 +73,7 @@ pub fn run(args: &StatArgs, fs: &Image, out: &mut Output) -> Result<Exit, Failur
         }
     }
     if args.json {
-        json.close_array();
-        json.end_line();
-        out.write_all(json.as_bytes())?;
+        json.print_array(out)?;
     }
     Ok(complaints.exit())
 }

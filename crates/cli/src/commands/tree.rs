@@ -102,9 +102,7 @@ pub fn run(args: &TreeArgs, out: &mut Output) -> Result<Exit, Failure> {
         writeln!(out)?;
     }
     if args.json {
-        json.close_array();
-        json.end_line();
-        out.write_all(json.as_bytes())?;
+        json.print_array(out)?;
     } else {
         writeln!(
             out,
