@@ -2,10 +2,9 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
 
-use crate::changing::{done, image, judge};
-use crate::host::{UEXT4, text, uext4, uext4_ok};
+use crate::changing::{done, image, judge, killed_while_it_puts};
+use crate::host::{text, uext4, uext4_ok};
 
 /// What `stat --json` says of a file, but for what differs between any two.
 fn attributes(image: &Path, path: &str) -> serde_json::Value {
@@ -86,17 +85,7 @@ fn a_killed_put_leaves_the_old_file_and_no_other() {
     fs::write(&from, "old").unwrap();
     done(&image, &["put", "--atomic", text(&from), "/file"]);
     for name in ["/file", "/new"] {
-        let mut put = Command::new(UEXT4)
-            .args(["put", "--atomic", text(&image), "-", name])
-            .stdin(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut input = put.stdin.take().unwrap();
-        std::io::Write::write_all(&mut input, &vec![7; 8 << 20]).unwrap();
-        put.kill().unwrap();
-        put.wait().unwrap();
-        done(&image, &["sync"]);
-        judge(&image);
+        killed_while_it_puts(&image, "--atomic", name);
         assert_eq!(done(&image, &["ls", "/"]), "file\nlost+found\n");
         assert_eq!(done(&image, &["cat", "/file"]), "old");
     }

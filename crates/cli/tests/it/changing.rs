@@ -42,6 +42,21 @@ pub fn judge(image: &Path) {
     uext4_ok(&["check", text(image)]);
 }
 
+/// Kills `put` while it writes 8 MiB, and lets the journal be replayed.
+pub fn killed_while_it_puts(image: &Path, option: &str, name: &str) {
+    let mut put = Command::new(env!("CARGO_BIN_EXE_uext4"))
+        .args(["put", option, text(image), "-", name])
+        .stdin(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = put.stdin.take().unwrap();
+    std::io::Write::write_all(&mut input, &vec![7; 8 << 20]).unwrap();
+    put.kill().unwrap();
+    put.wait().unwrap();
+    done(image, &["sync"]);
+    judge(image);
+}
+
 #[test]
 fn a_tree_comes_in_as_it_is() {
     let Some((scratch, image)) = image(&["-t", "ext4"], 64) else {
@@ -328,17 +343,7 @@ fn what_replaces_a_file_touches_no_other_name() {
     done(&image, &["ln", "-f", "/file", "/other"]);
     done(&image, &["ln", "-sf", "/file", "/other"]);
     // Killed in the midst, it leaves the old file and no name of its own.
-    let mut put = Command::new(env!("CARGO_BIN_EXE_uext4"))
-        .args(["put", "--overwrite", text(&image), "-", "/file"])
-        .stdin(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut input = put.stdin.take().unwrap();
-    std::io::Write::write_all(&mut input, &vec![7; 8 << 20]).unwrap();
-    put.kill().unwrap();
-    put.wait().unwrap();
-    done(&image, &["sync"]);
-    judge(&image);
+    killed_while_it_puts(&image, "--overwrite", "/file");
     let names = ".uext4-ln\n.uext4-put\nfile\nlost+found\nother\n";
     assert_eq!(done(&image, &["ls", "/"]), names);
     for (name, contents) in [
