@@ -1,12 +1,10 @@
 //! The journal: how long it is, where it goes, and its superblock.
 
 use uext4_ondisk::features::Compat;
-use uext4_ondisk::inode::{I_BLOCK_LEN, S_IFREG};
+use uext4_ondisk::inode::S_IFREG;
 use uext4_ondisk::journal::{BlockType, JournalHeader, JournalSuperblock, MIN_JOURNAL_BLOCKS};
-use uext4_ondisk::superblock::JNL_BACKUP_BLOCKS;
 use uext4_ondisk::{GroupNr, Ino, Pblk};
-use zerocopy::little_endian::U32 as LeU32;
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::IntoBytes;
 
 use crate::Error;
 use crate::extended::size_in_blocks;
@@ -103,7 +101,8 @@ pub(crate) fn create(plan: &mut Plan, options: &Options) -> Result<(), Error> {
         i_block: map.i_block,
     };
     plan.put_inode(Ino::JOURNAL, &spec);
-    record_in_superblock(plan, &map.i_block, size);
+    plan.superblock.s_journal_inum = Ino::JOURNAL.0.into();
+    plan.superblock.back_up_journal(&map.i_block, size);
     plan.journal = map.runs;
     Ok(())
 }
@@ -151,18 +150,6 @@ fn put_superblock(plan: &mut Plan, map: &FileMap, ring: u32, fast: u32) {
     if let Some(run) = map.runs.first() {
         plan.put(run.start, bytes);
     }
-}
-
-fn record_in_superblock(plan: &mut Plan, i_block: &[u8; I_BLOCK_LEN], size: u64) {
-    let sb = &mut plan.superblock;
-    sb.s_journal_inum = Ino::JOURNAL.0.into();
-    sb.s_jnl_backup_type = JNL_BACKUP_BLOCKS;
-    for (word, bytes) in sb.s_jnl_blocks.iter_mut().zip(i_block.chunks_exact(4)) {
-        // OK to unwrap: the chunks are of four bytes.
-        *word = LeU32::read_from_bytes(bytes).unwrap();
-    }
-    sb.s_jnl_blocks[15] = ((size >> 32) as u32).into();
-    sb.s_jnl_blocks[16] = (size as u32).into();
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use crate::checksum::{CsumSeed, crc32c};
 use crate::damage::Damage;
 use crate::features::{Compat, Features, Incompat, RoCompat};
 use crate::hash::CharSign;
+use crate::inode::I_BLOCK_LEN;
 use crate::num::{hi32, join32, lo32};
 use crate::units::GroupNr;
 
@@ -228,6 +229,16 @@ impl SuperBlock {
         self.s_feature_compat = features.compat.bits().into();
         self.s_feature_incompat = features.incompat.bits().into();
         self.s_feature_ro_compat = features.ro_compat.bits().into();
+    }
+
+    /// Keeps a copy of what finds the journal: the `i_block` of its inode, and its size in bytes.
+    pub fn back_up_journal(&mut self, i_block: &[u8; I_BLOCK_LEN], size: u64) {
+        self.s_jnl_backup_type = JNL_BACKUP_BLOCKS;
+        for (word, bytes) in self.s_jnl_blocks.iter_mut().zip(i_block.chunks_exact(4)) {
+            *word = U32::from_bytes(bytes.first_chunk().copied().unwrap_or_default());
+        }
+        self.s_jnl_blocks[15] = hi32(size).into();
+        self.s_jnl_blocks[16] = lo32(size).into();
     }
 
     /// crc32c of everything before `s_checksum`.

@@ -318,14 +318,8 @@ impl Log {
         for (&block, bytes) in &map.blocks {
             batch.put(block, bytes.clone());
         }
-        let words = map.i_block.chunks_exact(4);
-        for (word, bytes) in batch.superblock.s_jnl_blocks.iter_mut().zip(words) {
-            let number = bytes.first_chunk().copied().unwrap_or_default();
-            *word = u32::from_le_bytes(number).into();
-        }
         let len = map.len << self.size.log2();
-        batch.superblock.s_jnl_blocks[15] = hi32(len).into();
-        batch.superblock.s_jnl_blocks[16] = lo32(len).into();
+        batch.superblock.back_up_journal(&map.i_block, len);
         Ok(())
     }
 
