@@ -6,7 +6,6 @@ use uext4_blockdev::{BlockDevice, Clock};
 use uext4_mkfs::{AddedGroups, added_groups, without_short_group};
 use uext4_ondisk::features::{Compat, Incompat};
 use uext4_ondisk::group_desc::DescChecksum;
-use uext4_ondisk::num::{hi32, lo32};
 use uext4_ondisk::superblock::SuperBlock;
 use uext4_ondisk::{Geometry, GroupNr, Pblk};
 use zerocopy::IntoBytes;
@@ -105,15 +104,7 @@ fn larger(state: &State, blocks: u64) -> Result<(SuperBlock, Room)> {
             most.saturating_mul(per_group).saturating_add(first),
             "each group has inodes, and there are 2^32 numbers",
         ))?;
-    let mut superblock = state.superblock;
-    superblock.s_blocks_count_lo = lo32(blocks).into();
-    superblock.s_blocks_count_hi = hi32(blocks).into();
-    superblock.s_inodes_count = groups.saturating_mul(old.inodes_per_group.get()).into();
-    let share = u128::from(superblock.reserved_blocks_count()) * u128::from(blocks)
-        / u128::from(old.blocks_count);
-    let reserved = u64::try_from(share).unwrap_or(0).min(blocks / 2);
-    superblock.s_r_blocks_count_lo = lo32(reserved).into();
-    superblock.s_r_blocks_count_hi = hi32(reserved).into();
+    let mut superblock = state.with_blocks(blocks, groups);
     let room = Room::choose(old, groups, blocks);
     room.store(old, &mut superblock);
     Ok((superblock, room))

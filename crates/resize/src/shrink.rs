@@ -6,7 +6,6 @@ use uext4_blockdev::{BlockDevice, Clock};
 use uext4_mkfs::without_short_group;
 use uext4_ondisk::Geometry;
 use uext4_ondisk::features::{Compat, Incompat};
-use uext4_ondisk::num::{hi32, lo32};
 use uext4_ondisk::superblock::SuperBlock;
 
 use crate::batch::Batch;
@@ -120,17 +119,9 @@ fn shrink_to(
 /// The superblock with so many blocks, but for what is counted.
 fn smaller(state: &State, blocks: u64) -> SuperBlock {
     let old = &state.geometry;
-    let mut superblock = state.superblock;
     let per_group = u64::from(old.blocks_per_group.get());
     let groups = (blocks - u64::from(old.first_data_block)).div_ceil(per_group) as u32;
-    superblock.s_blocks_count_lo = lo32(blocks).into();
-    superblock.s_blocks_count_hi = hi32(blocks).into();
-    superblock.s_inodes_count = (groups * old.inodes_per_group.get()).into();
-    let share = u128::from(superblock.reserved_blocks_count()) * u128::from(blocks)
-        / u128::from(old.blocks_count);
-    let reserved = share as u64;
-    superblock.s_r_blocks_count_lo = lo32(reserved).into();
-    superblock.s_r_blocks_count_hi = hi32(reserved).into();
+    let mut superblock = state.with_blocks(blocks, groups);
     let tables = groups.div_ceil(old.descs_per_block());
     let spare = old.gdt_blocks().saturating_sub(tables);
     let features = old.features;

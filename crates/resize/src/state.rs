@@ -9,6 +9,7 @@ use uext4_jbd2::{LogRun, recover};
 use uext4_ondisk::features::{Compat, Incompat};
 use uext4_ondisk::group_desc::GroupDesc;
 use uext4_ondisk::mapping::MapState;
+use uext4_ondisk::num::{hi32, lo32};
 use uext4_ondisk::superblock::{STATE_ERROR, SuperBlock};
 use uext4_ondisk::{Geometry, GroupNr, Ino, Lblk, Pblk};
 
@@ -47,6 +48,22 @@ impl State {
             superblock,
             image,
         })
+    }
+
+    /// The superblock with so many blocks, groups, and as large a share of blocks for root; what is
+    /// free is not counted.
+    pub fn with_blocks(&self, blocks: u64, groups: u32) -> SuperBlock {
+        let old = &self.geometry;
+        let mut superblock = self.superblock;
+        superblock.s_blocks_count_lo = lo32(blocks).into();
+        superblock.s_blocks_count_hi = hi32(blocks).into();
+        superblock.s_inodes_count = groups.saturating_mul(old.inodes_per_group.get()).into();
+        let share = u128::from(superblock.reserved_blocks_count()) * u128::from(blocks)
+            / u128::from(old.blocks_count);
+        let reserved = u64::try_from(share).unwrap_or(0).min(blocks / 2);
+        superblock.s_r_blocks_count_lo = lo32(reserved).into();
+        superblock.s_r_blocks_count_hi = hi32(reserved).into();
+        superblock
     }
 
     /// The device.

@@ -22,6 +22,14 @@ const CASES: &[(&str, u64, u64)] = &[
     ("-t ext3 -b 1024", 12, 40),
 ];
 
+/// A device that writes a superblock whole or not at all.
+pub fn sim() -> SimOptions {
+    SimOptions {
+        sector_size: 1024,
+        ..SimOptions::default()
+    }
+}
+
 #[test]
 fn cut_at_any_write_it_has_either_size() {
     if !has_tool("mke2fs") {
@@ -32,11 +40,7 @@ fn cut_at_any_write_it_has_either_size() {
     let dir = TempDir::new().unwrap();
     let clock: Arc<dyn Clock> = Arc::new(VirtualClock::default());
     let mut cuts = 0;
-    // A superblock is written whole or not at all.
-    let sim = SimOptions {
-        sector_size: 1024,
-        ..SimOptions::default()
-    };
+    let sim = sim();
     for &(options, from, to) in CASES {
         let path = image(&dir, options, from);
         let old = field(&path, "Block count");

@@ -13,10 +13,11 @@ use uext4_blockdev::{
 use uext4_resize::{Error, Resized, SmallerSize, shrink};
 use uext4_testkit::e2fsprogs::{assert_clean, debugfs_write, e2fsck, mke2fs};
 use uext4_testkit::loops::{Mount, can_mount};
-use uext4_testkit::{SimDevice, SimOptions, has_tool};
+use uext4_testkit::{SimDevice, has_tool};
 
 use crate::grow::field;
 use crate::kernel::the_kernel_is_safe;
+use crate::power_cut::sim;
 use crate::tree::{contents, fill};
 
 /// Options of mke2fs, and MiB.
@@ -168,11 +169,7 @@ fn cut_at_any_write_it_has_either_size_and_all_files() {
     let is_long = std::env::var_os("UEXT4_LONG").is_some();
     let dir = TempDir::new().unwrap();
     let clock: Arc<dyn Clock> = Arc::new(VirtualClock::default());
-    // A superblock is written whole or not at all.
-    let sim = SimOptions {
-        sector_size: 1024,
-        ..SimOptions::default()
-    };
+    let sim = sim();
     let mut cuts = 0;
     for &(options, mib) in CUT {
         let image = dir.path().join("image");
