@@ -87,7 +87,7 @@ pub use api::volume::Volume;
 pub use api::walk::{Walk, WalkEntry};
 pub use api::{data, device, format, stats, tuning};
 pub use base::caller::Caller;
-pub use base::error::{Error, Result};
+pub use base::error::{Error, RemoteError, Result};
 pub use base::fast_commit::ReplaySummary;
 pub use base::invalid::Invalid;
 pub use base::rescue;

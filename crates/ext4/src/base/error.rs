@@ -184,12 +184,31 @@ pub enum Error {
         /// What is in the way.
         why: String,
     },
+    /// An error of a file system that another process has open, in the words of that one.
+    #[error("{message}")]
+    Remote {
+        /// Its kind.
+        kind: RemoteError,
+        /// What it says.
+        message: String,
+    },
     /// The same error was met by several.
     #[error(transparent)]
     Shared(Arc<Error>),
     /// The device failed (EIO).
     #[error(transparent)]
     Device(#[from] uext4_blockdev::Error),
+}
+
+/// The kind of an error that another process reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RemoteError {
+    /// It concerns one file, and is the caller's to mend.
+    Request,
+    /// The image is damaged.
+    Damage,
+    /// The file system cannot go on: no space, its device, the connection.
+    FileSystem,
 }
 
 impl Error {
