@@ -1,0 +1,304 @@
+//! The asking side of a connection.
+//!
+//! One request at a time and its answer ([`Client::call`]), or many that wait for none
+//! ([`Client::queue`]): these are collected into frames, of which some are under way at the same
+//! time, and their answers are taken later, in order. A thread receives, so that neither side waits
+//! for the other to take what it sends.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::Shutdown;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use uext4::{Error, RemoteError, Result};
+
+use crate::frame::{DESCRIPTORS_MAX, receive, send};
+use crate::wire::{Answer, Cause, Refusal, Request, Slot};
+
+/// Bytes of requests that are sent together.
+const BATCH: usize = 64 << 10;
+/// Requests that are sent together.
+const REQUESTS: usize = 256;
+/// Frames under way at the same time.
+const FRAMES: usize = 4;
+
+/// What passes with a request.
+#[derive(Clone, Copy, Debug)]
+pub enum Passed<'a> {
+    /// Nothing.
+    Nothing,
+    /// A file of this request alone.
+    Own(BorrowedFd<'a>),
+    /// A file that stays open, which other requests pass too: once in a frame is enough.
+    Shared(BorrowedFd<'a>),
+}
+
+/// A connection to the process that has a file system open.
+#[derive(Clone, Debug)]
+pub struct Client(Arc<Mutex<State>>);
+
+#[derive(Debug)]
+struct State {
+    stream: UnixStream,
+    received: Receiver<io::Result<Vec<u8>>>,
+    /// Requests that were not sent yet.
+    batch: Vec<u8>,
+    /// What passes with them.
+    descriptors: Vec<OwnedFd>,
+    /// The last of these, as its owner numbers it, if others may pass it too.
+    last_shared: Option<RawFd>,
+    /// Whether the answer of each request is wanted, of those not sent yet and of those under way.
+    wanted: VecDeque<bool>,
+    /// How many of the last ones were not sent yet.
+    unsent: usize,
+    frames: usize,
+    /// Answers that were not taken yet.
+    answers: Vec<Answer>,
+    next: Slot,
+    free: Vec<Slot>,
+    /// Requests that were answered.
+    done: u64,
+}
+
+impl Client {
+    /// Of a stream on which the other end serves.
+    ///
+    /// # Errors
+    /// Those of duplicating it, of starting a thread.
+    pub fn new(stream: UnixStream) -> io::Result<Self> {
+        let receiving = stream.try_clone()?;
+        let (sender, received) = sync_channel(FRAMES);
+        let named = thread::Builder::new().name("uext4-answers".to_owned());
+        named.spawn(move || {
+            loop {
+                let frame = match receive(&receiving, Vec::new()) {
+                    Ok(Some(frame)) => Ok(frame.bytes),
+                    Ok(None) => Err(io::ErrorKind::UnexpectedEof.into()),
+                    Err(error) => Err(error),
+                };
+                let is_end = frame.is_err();
+                if sender.send(frame).is_err() || is_end {
+                    break;
+                }
+            }
+        })?;
+        Ok(Self(Arc::new(Mutex::new(State {
+            stream,
+            received,
+            batch: Vec::new(),
+            descriptors: Vec::new(),
+            last_shared: None,
+            wanted: VecDeque::new(),
+            unsent: 0,
+            frames: 0,
+            answers: Vec::new(),
+            next: 0,
+            free: Vec::new(),
+            done: 0,
+        }))))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A number for a file that is about to be opened.
+    pub fn new_slot(&self) -> Slot {
+        let mut state = self.state();
+        state.free.pop().unwrap_or_else(|| {
+            state.next += 1;
+            state.next
+        })
+    }
+
+    /// Asks, and waits for the answer. What was queued before is done before, and its answers wait
+    /// to be taken.
+    ///
+    /// # Errors
+    /// What the other end refuses it with; [`Error::Remote`] where the connection is lost.
+    pub fn call(&self, request: &Request<'_>) -> Result<Answer> {
+        let mut state = self.state();
+        state.push(request, true)?;
+        state.drain()?;
+        match state.answers.pop() {
+            Some(Answer::Refused(refusal)) => Err(error_of(refusal)),
+            Some(answer) => Ok(answer),
+            None => Err(state.lost(&io::ErrorKind::InvalidData.into())),
+        }
+    }
+
+    /// Asks without waiting; [`Client::take_answers`] gives the answer later. `request` is given
+    /// the number that what passes with it has in
+    /// its frame.
+    ///
+    /// # Errors
+    /// [`Error::Remote`] where the connection is lost.
+    pub fn queue<'a>(
+        &self,
+        passed: Passed<'_>,
+        request: impl FnOnce(u32) -> Request<'a>,
+    ) -> Result<()> {
+        let mut state = self.state();
+        let number = state.pass(passed)?;
+        state.push(&request(number), true)
+    }
+
+    /// Lets go of a file, when the next request is sent.
+    pub fn close(&self, slot: Slot) {
+        let mut state = self.state();
+        // A connection that is lost has let go of all.
+        if state.push(&Request::Close(slot), false).is_ok() {
+            state.free.push(slot);
+        }
+    }
+
+    /// A number can be given to another file: its file was closed by a request.
+    pub fn free_slot(&self, slot: Slot) {
+        self.state().free.push(slot);
+    }
+
+    /// Answers of queued requests that have come, in the order of these.
+    pub fn take_answers(&self) -> Vec<Answer> {
+        std::mem::take(&mut self.state().answers)
+    }
+
+    /// Waits until all that was queued is answered.
+    ///
+    /// # Errors
+    /// [`Error::Remote`] where the connection is lost.
+    pub fn drain(&self) -> Result<()> {
+        self.state().drain()
+    }
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        // The thread that receives has the stream, too.
+        _ = self.stream.shutdown(Shutdown::Both);
+    }
+}
+
+impl State {
+    /// Puts a descriptor into the batch, and returns its number there.
+    fn pass(&mut self, passed: Passed<'_>) -> Result<u32> {
+        let (source, shared) = match passed {
+            Passed::Nothing => return Ok(u32::MAX),
+            Passed::Own(source) => (source, None),
+            Passed::Shared(source) => (source, Some(source.as_raw_fd())),
+        };
+        if shared.is_none() || self.last_shared != shared {
+            if self.descriptors.len() == DESCRIPTORS_MAX {
+                self.send()?;
+            }
+            let own = source.try_clone_to_owned();
+            let own = own.map_err(|source| Error::Content { offset: 0, source })?;
+            self.descriptors.push(own);
+            self.last_shared = shared;
+        }
+        // OK to cast: at most DESCRIPTORS_MAX.
+        Ok((self.descriptors.len() - 1) as u32)
+    }
+
+    fn push(&mut self, request: &Request<'_>, is_wanted: bool) -> Result<()> {
+        let batch = std::mem::take(&mut self.batch);
+        let extended = postcard::to_extend(request, batch);
+        self.batch = extended.map_err(|_| self.lost(&io::ErrorKind::InvalidData.into()))?;
+        self.wanted.push_back(is_wanted);
+        self.unsent += 1;
+        // What is not wanted waits for another.
+        match is_wanted && (self.batch.len() >= BATCH || self.unsent >= REQUESTS) {
+            true => self.send(),
+            false => Ok(()),
+        }
+    }
+
+    fn send(&mut self) -> Result<()> {
+        if self.unsent == 0 {
+            return Ok(());
+        }
+        while self.frames >= FRAMES {
+            self.receive()?;
+        }
+        let passed: Vec<BorrowedFd<'_>> = self.descriptors.iter().map(OwnedFd::as_fd).collect();
+        let sent = send(&self.stream, &self.batch, &passed);
+        sent.map_err(|error| self.lost(&error))?;
+        self.batch.clear();
+        self.descriptors.clear();
+        self.last_shared = None;
+        self.unsent = 0;
+        self.frames += 1;
+        Ok(())
+    }
+
+    fn receive(&mut self) -> Result<()> {
+        let gone = || Err(io::ErrorKind::UnexpectedEof.into());
+        let frame = self.received.recv().unwrap_or_else(|_| gone());
+        let frame = frame.map_err(|error| self.lost(&error))?;
+        let mut rest = frame.as_slice();
+        while !rest.is_empty() {
+            let answer = postcard::take_from_bytes::<Answer>(rest);
+            let under_way = self.wanted.len() - self.unsent;
+            let wanted = self.wanted.front().copied().filter(|_| under_way > 0);
+            let (Ok((answer, after)), Some(is_wanted)) = (answer, wanted) else {
+                return Err(self.lost(&io::ErrorKind::InvalidData.into()));
+            };
+            rest = after;
+            self.wanted.pop_front();
+            self.done += 1;
+            if is_wanted {
+                self.answers.push(answer);
+            }
+        }
+        self.frames -= 1;
+        Ok(())
+    }
+
+    fn drain(&mut self) -> Result<()> {
+        self.send()?;
+        while self.frames > 0 {
+            self.receive()?;
+        }
+        Ok(())
+    }
+
+    /// The other end is gone, or speaks another language.
+    fn lost(&self, error: &io::Error) -> Error {
+        let why = match error.kind() {
+            io::ErrorKind::UnexpectedEof
+            | io::ErrorKind::BrokenPipe
+            | io::ErrorKind::ConnectionReset => "it has ended".to_owned(),
+            _ => error.to_string(),
+        };
+        let (done, unknown) = (self.done, self.wanted.len());
+        Error::Remote {
+            kind: RemoteError::FileSystem,
+            message: format!(
+                "the daemon of the mount does not answer any more ({why}): {done} requests were \
+                 done, of {unknown} more that is not known; what was done is durable only after \
+                 `sync`"
+            ),
+        }
+    }
+}
+
+/// A refusal as the engine would have said it.
+pub(crate) fn error_of(Refusal { cause, message }: Refusal) -> Error {
+    let remote = |kind| Error::Remote { kind, message };
+    match cause {
+        Cause::NotFound => Error::NotFound,
+        Cause::Exists => Error::Exists,
+        Cause::NotDirectory => Error::NotDirectory,
+        Cause::IsDirectory => Error::IsDirectory,
+        Cause::NotEmpty => Error::NotEmpty,
+        Cause::NameTooLong => Error::NameTooLong,
+        Cause::NoAttribute => Error::NoAttribute,
+        Cause::ReadOnly => Error::ReadOnly,
+        Cause::Request | Cause::Content | Cause::NoDirectory => remote(RemoteError::Request),
+        Cause::Damage => remote(RemoteError::Damage),
+        Cause::NotTried | Cause::FileSystem => remote(RemoteError::FileSystem),
+    }
+}

@@ -1,0 +1,331 @@
+//! One name made with all that belongs to it, in a file system that is in use: what `put` and
+//! `untar` do for each of their entries, in the process that has the file system open.
+
+use std::io;
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+use uext4::format::VISIBLE_FLAGS;
+use uext4::xattr::SetMode;
+use uext4::{
+    Creation, Error, FileType, Invalid, NewInode, OpenInode, Result, SetAttributes, SetTime,
+    Timestamp,
+};
+
+/// Bytes copied at once.
+const PIECE: usize = 1 << 20;
+
+/// What is made.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry<'a> {
+    /// Its kind.
+    pub kind: NewInode<'a>,
+    /// Permissions.
+    pub mode: u16,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Last access.
+    pub atime: Timestamp,
+    /// Last change of the data.
+    pub mtime: Timestamp,
+    /// Bytes of a regular file.
+    pub size: u64,
+    /// Where its data are, in bytes; between them are holes.
+    pub data: &'a [Range<u64>],
+    /// Extended attributes: names and values.
+    pub xattrs: &'a [(&'a [u8], &'a [u8])],
+}
+
+/// What happens to a file that has the name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Existing {
+    /// It stays, and that is an error.
+    #[default]
+    Refuse,
+    /// It is replaced in one step, when the new one is durable.
+    Replace,
+    /// It is removed before, as tar does.
+    Remove,
+}
+
+/// How it is made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PutMode {
+    /// What happens to a file that is there.
+    pub existing: Existing,
+    /// A file gets its name, or takes that of another file, when all of it is durable.
+    pub whole: bool,
+    /// A file that takes the place of another gets that one's attributes but for times.
+    pub like: bool,
+}
+
+/// Reads contents: fills the buffer from this byte of the file on.
+pub type Read<'a> = dyn FnMut(u64, &mut [u8]) -> io::Result<()> + 'a;
+
+/// What was made, or was there.
+#[derive(Debug)]
+pub struct Made {
+    /// It.
+    pub inode: OpenInode,
+    /// It was not there.
+    pub is_new: bool,
+    /// Attributes that could not be set.
+    pub missing: Vec<Error>,
+}
+
+impl Made {
+    fn new(inode: OpenInode) -> Self {
+        Self {
+            inode,
+            is_new: true,
+            missing: Vec::new(),
+        }
+    }
+
+    fn existing(inode: OpenInode) -> Self {
+        Self {
+            is_new: false,
+            ..Self::new(inode)
+        }
+    }
+}
+
+/// Makes a name in a directory. A directory that is there is used as it is; a new one gets its
+/// attributes from [`complete`] when all in it is there.
+///
+/// # Errors
+/// Those of the engine: [`Error::Exists`] for what may not be replaced, [`Error::Content`] for
+/// what `read` fails with. Nothing is left under the name then.
+pub fn put(
+    dir: &OpenInode,
+    name: &[u8],
+    entry: &Entry<'_>,
+    mode: PutMode,
+    read: &mut Read<'_>,
+) -> Result<Made> {
+    let is_dir = entry.kind.file_type() == FileType::Directory;
+    if mode.whole && !is_dir {
+        return whole(dir, name, entry, mode, read);
+    }
+    match make(dir, Some(name), entry, read) {
+        Err(Error::Exists) => {}
+        made => return made,
+    }
+    let existing = dir.lookup(name)?;
+    match (existing.inode().file_type == FileType::Directory, is_dir) {
+        (true, true) => Ok(Made::existing(existing)),
+        (false, false) => match mode.existing {
+            Existing::Refuse => Err(Error::Exists),
+            Existing::Replace => whole(dir, name, entry, mode, read),
+            Existing::Remove => {
+                dir.unlink(name)?;
+                make(dir, Some(name), entry, read)
+            }
+        },
+        _ => Err(Error::Exists),
+    }
+}
+
+/// Gives a file that was made before one name more.
+///
+/// # Errors
+/// As [`put`].
+pub fn link(inode: &OpenInode, dir: &OpenInode, name: &[u8], mode: PutMode) -> Result<Made> {
+    if !mode.whole {
+        match inode.link(dir, name) {
+            Err(Error::Exists) => {}
+            done => return done.map(|()| Made::new(inode.clone())),
+        }
+        let existing = dir.lookup(name)?;
+        if existing.ino() == inode.ino() {
+            return Ok(Made::existing(existing));
+        }
+        if existing.inode().file_type == FileType::Directory {
+            return Err(Error::Exists);
+        }
+        match mode.existing {
+            Existing::Refuse => return Err(Error::Exists),
+            Existing::Replace => {}
+            Existing::Remove => {
+                dir.unlink(name)?;
+                inode.link(dir, name)?;
+                return Ok(Made::new(inode.clone()));
+            }
+        }
+    }
+    give_name(inode, dir, name, false)?;
+    Ok(Made::new(inode.clone()))
+}
+
+/// Makes a file without a name, then gives it one, which another file may have.
+fn whole(
+    dir: &OpenInode,
+    name: &[u8],
+    entry: &Entry<'_>,
+    mode: PutMode,
+    read: &mut Read<'_>,
+) -> Result<Made> {
+    let made = make(dir, None, entry, read)?;
+    // Without a name it goes away.
+    give_name(&made.inode, dir, name, mode.like)?;
+    Ok(made)
+}
+
+/// Makes an inode; without a name it is an orphan, which goes away with an interruption.
+fn make(
+    dir: &OpenInode,
+    name: Option<&[u8]>,
+    entry: &Entry<'_>,
+    read: &mut Read<'_>,
+) -> Result<Made> {
+    let how = Creation {
+        mode: entry.mode,
+        umask: 0,
+        uid: entry.uid,
+        gid: entry.gid,
+    };
+    let inode = match name {
+        Some(name) => dir.create(name, entry.kind, &how)?,
+        None => dir.create_unnamed(entry.kind, &how)?,
+    };
+    let mut made = Made::new(inode);
+    if entry.kind.file_type() == FileType::Regular
+        && let Err(error) = write(&made.inode, entry, read)
+    {
+        // What went wrong first counts.
+        _ = name.map(|name| dir.unlink(name));
+        return Err(error);
+    }
+    if entry.kind.file_type() != FileType::Directory {
+        complete(&made.inode, entry, &mut made.missing)?;
+    }
+    Ok(made)
+}
+
+fn write(file: &OpenInode, entry: &Entry<'_>, read: &mut Read<'_>) -> Result<()> {
+    let most = entry
+        .data
+        .iter()
+        .map(|range| range.end.saturating_sub(range.start));
+    // OK to cast: at most a piece.
+    let mut piece = vec![0; most.max().unwrap_or(0).min(PIECE as u64) as usize];
+    for range in entry.data {
+        let mut at = range.start;
+        while at < range.end {
+            let len = (range.end - at).min(piece.len() as u64) as usize;
+            let piece = &mut piece[..len];
+            read(at, piece).map_err(|source| Error::Content { offset: at, source })?;
+            write_all(file, at, piece)?;
+            at += len as u64;
+        }
+    }
+    if entry.data.last().map_or(0, |last| last.end) < entry.size {
+        file.set_attributes(&SetAttributes {
+            size: Some(entry.size),
+            ..SetAttributes::default()
+        })?;
+    }
+    Ok(())
+}
+
+/// Writes all of `data` at `at`.
+///
+/// # Errors
+/// As [`OpenInode::write_at`].
+pub fn write_all(file: &OpenInode, mut at: u64, mut data: &[u8]) -> Result<()> {
+    while !data.is_empty() {
+        let taken = file.write_at(at, data)?;
+        at += taken as u64;
+        data = data.get(taken..).unwrap_or_default();
+    }
+    Ok(())
+}
+
+/// Gives a new inode what its entry has, and nothing its directory gave it beyond that.
+///
+/// # Errors
+/// Those of the engine that are not about one extended attribute, which `missing` gets.
+pub fn complete(inode: &OpenInode, entry: &Entry<'_>, missing: &mut Vec<Error>) -> Result<()> {
+    for xattr in inode.xattrs()? {
+        if xattr.name.starts_with(b"system.posix_acl_") {
+            inode.set_xattr(&xattr.name, None, SetMode::Any)?;
+        }
+    }
+    inode.set_attributes(&SetAttributes {
+        // A link has no mode of its own.
+        mode: (entry.kind.file_type() != FileType::Symlink).then_some(entry.mode),
+        uid: Some(entry.uid),
+        gid: Some(entry.gid),
+        atime: Some(SetTime::To(entry.atime)),
+        mtime: Some(SetTime::To(entry.mtime)),
+        ..SetAttributes::default()
+    })?;
+    for (name, value) in entry.xattrs {
+        match inode.set_xattr(name, Some(value), SetMode::Any) {
+            Err(error) if is_of_one_entry(&error) => missing.push(error),
+            done => done?,
+        }
+    }
+    Ok(())
+}
+
+/// Gives a file, with all its data in place, a name, which another that has it loses; with `like`
+/// after it got that one's attributes.
+///
+/// # Errors
+/// Those of the engine.
+pub fn give_name(file: &OpenInode, dir: &OpenInode, name: &[u8], like: bool) -> Result<()> {
+    if like {
+        make_like(file, &dir.lookup(name)?)?;
+    }
+    if file.inode().file_type == FileType::Regular {
+        file.fdatasync()?;
+    }
+    match file.link_over(dir, name) {
+        Err(Error::NotFound) => file.link(dir, name),
+        replaced => replaced,
+    }
+}
+
+/// Gives a file the attributes of another, and none besides these. Times stay.
+fn make_like(file: &OpenInode, old: &OpenInode) -> Result<()> {
+    let inode = old.inode();
+    if [inode.file_type, file.inode().file_type] != [FileType::Regular; 2] {
+        return Err(Invalid::NotRegularFile.into());
+    }
+    let xattrs = old.xattrs()?;
+    for xattr in file.xattrs()? {
+        if xattrs.iter().all(|kept| kept.name != xattr.name) {
+            file.set_xattr(&xattr.name, None, SetMode::Any)?;
+        }
+    }
+    file.set_attributes(&SetAttributes {
+        mode: Some(inode.mode & 0o7777),
+        uid: Some(inode.uid),
+        gid: Some(inode.gid),
+        projid: (inode.projid != file.inode().projid).then_some(inode.projid),
+        ..SetAttributes::default()
+    })?;
+    for xattr in &xattrs {
+        file.set_xattr(&xattr.name, Some(&xattr.value), SetMode::Any)?;
+    }
+    // The last: some of them keep all others from being changed.
+    file.set_attributes(&SetAttributes {
+        flags: Some(inode.flags.intersection(VISIBLE_FLAGS)),
+        ..SetAttributes::default()
+    })
+}
+
+/// Whether others may still be made after this error.
+pub fn is_of_one_entry(error: &Error) -> bool {
+    use crate::wire::{Cause, Refusal};
+    match Refusal::from(error).cause {
+        Cause::Damage | Cause::FileSystem | Cause::ReadOnly | Cause::NotTried => false,
+        Cause::NotFound | Cause::NotDirectory | Cause::IsDirectory | Cause::NotEmpty => false,
+        Cause::NoAttribute => false,
+        Cause::Exists | Cause::NameTooLong | Cause::Request => true,
+        Cause::Content | Cause::NoDirectory => true,
+    }
+}

@@ -1,0 +1,546 @@
+//! The serving side of a connection: requests in, changes to the file system, answers out.
+//!
+//! ```text
+//! frame ──► request ──► engine ──► what changed ──► the observer ──► answers
+//! ```
+//! The observer (a mount, which has the kernel forget what it knows) hears of the changes of a
+//! batch before the client is answered: who acts on the answer finds them in the mount.
+//!
+//! What comes is bounded before it is used: a frame and an answer by [`FRAME_MAX`], open files by
+//! [`SLOTS_MAX`]. A client that sends what is no request loses the connection; one that ends, in
+//! the middle of a batch too, leaves what was done until then.
+//!
+//! Locks: the [`Gate`] is held for reading while a frame is served, so that the file system is not
+//! closed meanwhile; the engine's are taken and given back within each request, and none is held
+//! while the observer is called.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use serde_bytes::{ByteBuf, Bytes};
+use uext4::{Creation, Error, FileType, FollowLast, Ino, Invalid, OpenInode, Result, Volume};
+
+use crate::entry::{self, Entry, Existing};
+use crate::frame::{FRAME_MAX, receive, send};
+use crate::wire::{
+    Answer, Cause, Extent, Listed, NewEntry, Refusal, Request, Slot, Source, last, set_mode,
+};
+
+/// Open files of a connection at most.
+pub const SLOTS_MAX: usize = 4096;
+/// Bytes that one request reads at most.
+pub const READ_MAX: u32 = 1 << 20;
+/// Bytes of names that one answer lists at most.
+const NAMES_MAX: usize = 64 << 10;
+
+/// Hears what has changed.
+pub trait Observer: Send + Sync {
+    /// What a name of a directory stands for, and so the directory.
+    fn name(&self, dir: Ino, name: &[u8]);
+    /// Contents or attributes of an inode.
+    fn inode(&self, ino: Ino);
+    /// Attributes of inodes that nothing else names: links of what was removed with its directory.
+    fn many(&self);
+}
+
+/// Holds batches back from a file system that is being closed.
+#[derive(Debug, Default)]
+pub struct Gate(RwLock<bool>);
+
+impl Gate {
+    /// Waits until no batch is under way; the next one finds its connection closed.
+    pub fn close(&self) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = true;
+    }
+}
+
+/// What a connection needs of the process that has the file system open.
+#[derive(Clone)]
+pub struct Server {
+    /// It.
+    pub fs: Volume,
+    /// Who hears of changes.
+    pub observer: Arc<dyn Observer>,
+    /// What closes it.
+    pub gate: Arc<Gate>,
+    /// Each batch is durable before it is answered.
+    pub is_synchronous: bool,
+}
+
+impl Server {
+    /// Serves a client until it ends the connection, or the file system is closed.
+    ///
+    /// # Errors
+    /// Those of the socket; `InvalidData` for what is no request.
+    pub fn serve(&self, stream: &UnixStream) -> io::Result<()> {
+        let mut connection = Connection {
+            server: self,
+            files: BTreeMap::new(),
+            incomplete: BTreeSet::new(),
+            changes: Changes::default(),
+            has_failed: false,
+        };
+        let mut bytes = Vec::new();
+        while let Some(frame) = receive(stream, bytes)? {
+            let is_closed = self.gate.0.read().unwrap_or_else(PoisonError::into_inner);
+            if *is_closed {
+                break;
+            }
+            let files = frame.descriptors.into_iter().map(regular).collect();
+            let answers = connection.batch(&frame.bytes, &Passed(files))?;
+            drop(is_closed);
+            send(stream, &answers, &[])?;
+            bytes = frame.bytes;
+        }
+        Ok(())
+    }
+}
+
+/// What the requests of a batch have changed.
+#[derive(Debug, Default)]
+struct Changes {
+    names: BTreeSet<(u32, Vec<u8>)>,
+    inodes: BTreeSet<u32>,
+    many: bool,
+}
+
+impl Changes {
+    fn name(&mut self, dir: &OpenInode, name: &[u8]) {
+        self.inodes.insert(dir.ino().0);
+        self.names.insert((dir.ino().0, name.to_vec()));
+    }
+
+    fn inode(&mut self, inode: &OpenInode) {
+        self.inodes.insert(inode.ino().0);
+    }
+
+    fn report(&mut self, observer: &dyn Observer) {
+        for (dir, name) in std::mem::take(&mut self.names) {
+            observer.name(Ino(dir), &name);
+        }
+        for ino in std::mem::take(&mut self.inodes) {
+            observer.inode(Ino(ino));
+        }
+        if std::mem::take(&mut self.many) {
+            observer.many();
+        }
+    }
+}
+
+struct Connection<'s> {
+    server: &'s Server,
+    files: BTreeMap<Slot, OpenInode>,
+    /// Directories that were made, and get their attributes when all in them is there.
+    incomplete: BTreeSet<Slot>,
+    changes: Changes,
+    /// A name could not be made for a reason that keeps others from being made.
+    has_failed: bool,
+}
+
+/// What came with a frame, by number.
+struct Passed(Vec<Option<File>>);
+
+impl Connection<'_> {
+    /// Does all requests of a frame, and returns their answers.
+    fn batch(&mut self, mut rest: &[u8], passed: &Passed) -> io::Result<Vec<u8>> {
+        let invalid = |_| io::Error::from(io::ErrorKind::InvalidData);
+        let mut answers = Vec::new();
+        let mut count = 0;
+        while !rest.is_empty() {
+            let (request, after) =
+                postcard::take_from_bytes::<Request<'_>>(rest).map_err(invalid)?;
+            rest = after;
+            let answer = self
+                .answer(&request, passed)
+                .unwrap_or_else(|error| Answer::Refused(Refusal::from(&error)));
+            answers = postcard::to_extend(&answer, answers).map_err(invalid)?;
+            count += 1;
+            if answers.len() > FRAME_MAX {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+        }
+        if self.server.is_synchronous
+            && let Err(error) = self.server.fs.sync()
+        {
+            // Nothing of it is certain.
+            let refused = Answer::Refused(Refusal::from(&error));
+            answers.clear();
+            for _ in 0..count {
+                answers = postcard::to_extend(&refused, answers).map_err(invalid)?;
+            }
+        }
+        self.changes.report(&*self.server.observer);
+        Ok(answers)
+    }
+
+    fn file(&self, slot: Slot) -> Result<&OpenInode> {
+        self.files.get(&slot).ok_or(Error::NotFound)
+    }
+
+    /// Opens a file under the client's number for it.
+    fn open(&mut self, slot: Slot, inode: OpenInode) -> Result<Answer> {
+        let view = (&inode.inode()).into();
+        self.keep(slot, inode)?;
+        Ok(Answer::View(view))
+    }
+
+    fn keep(&mut self, slot: Slot, inode: OpenInode) -> Result<()> {
+        if self.files.len() >= SLOTS_MAX && !self.files.contains_key(&slot) {
+            return Err(Error::Unsupported {
+                what: format!("more than {SLOTS_MAX} open files"),
+            });
+        }
+        self.files.insert(slot, inode);
+        Ok(())
+    }
+
+    fn answer(&mut self, request: &Request<'_>, passed: &Passed) -> Result<Answer> {
+        let is_of_a_tree = matches!(
+            request,
+            Request::Put(_) | Request::Complete(_) | Request::Close(_)
+        );
+        self.has_failed &= is_of_a_tree;
+        match request {
+            Request::Open(path, follow, to) => {
+                let found = self.server.fs.open_path(path, last(*follow))?;
+                self.open(*to, found)
+            }
+            Request::OpenNumber(ino, to) => {
+                let fs = &self.server.fs;
+                if fs.is_hidden(Ino(*ino)) {
+                    return Err(Error::NotPermitted {
+                        what: "the inode is the file system's own",
+                    });
+                }
+                let found = fs.open_inode(Ino(*ino))?;
+                self.open(*to, found)
+            }
+            Request::OpenParent(path, to) => {
+                let (dir, name) = self.server.fs.open_parent(path)?;
+                let start = name.as_ptr().addr() - path.as_ptr().addr();
+                let view = (&dir.inode()).into();
+                self.keep(*to, dir)?;
+                // OK to cast: less than a frame.
+                Ok(Answer::Parent {
+                    view,
+                    start: start as u32,
+                    end: (start + name.len()) as u32,
+                })
+            }
+            Request::Lookup(dir, name, to) => {
+                let found = self.file(*dir)?.lookup(name)?;
+                self.open(*to, found)
+            }
+            Request::Put(new) => Ok(self.put(new, passed)),
+            Request::Complete(new) => self.complete(new),
+            Request::Close(slot) => {
+                self.files.remove(slot);
+                Ok(Answer::Done)
+            }
+            Request::Sync => self.server.fs.sync().map(|()| Answer::Done),
+            _ => self.answer_names(request),
+        }
+    }
+
+    /// Requests that change names.
+    fn answer_names(&mut self, request: &Request<'_>) -> Result<Answer> {
+        let fs = &self.server.fs;
+        match request {
+            Request::Create(path, kind, how, to) => {
+                let made = fs.create(path, (*kind).into(), &Creation::from(*how))?;
+                self.changed_path(path);
+                self.open(*to, made)
+            }
+            Request::CreateAll(path, how, to) => {
+                let made = fs.create_dir_all(path, &Creation::from(*how));
+                // Each directory on the way may be new.
+                let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+                let ends: Vec<usize> = ends.map(|(at, _)| at).chain([path.len()]).collect();
+                for end in ends {
+                    self.changed_path(&path[..end]);
+                }
+                self.open(*to, made?)
+            }
+            Request::CreateUnnamed(dir, kind, how, to) => {
+                let dir = self.file(*dir)?;
+                let made = dir.create_unnamed((*kind).into(), &Creation::from(*how))?;
+                self.open(*to, made)
+            }
+            Request::LinkOpen(file, dir, name) => {
+                let (file, dir) = (self.file(*file)?.clone(), self.file(*dir)?.clone());
+                let old = dir.lookup(name).ok();
+                file.link_over(&dir, name)?;
+                self.changes.name(&dir, name);
+                for inode in old.iter().chain([&file]) {
+                    self.changes.inode(inode);
+                }
+                Ok(Answer::Done)
+            }
+            Request::GiveName(file, dir, name, like) => {
+                let (file, dir) = (self.file(*file)?.clone(), self.file(*dir)?.clone());
+                let old = dir.lookup(name).ok();
+                entry::give_name(&file, &dir, name, *like)?;
+                self.changes.name(&dir, name);
+                for inode in old.iter().chain([&file]) {
+                    self.changes.inode(inode);
+                }
+                Ok(Answer::Done)
+            }
+            Request::Link(old, new) => {
+                fs.link(old, new)?;
+                if let Ok(linked) = fs.open_path(old, FollowLast::No) {
+                    self.changes.inode(&linked);
+                }
+                self.changed_path(new);
+                Ok(Answer::Done)
+            }
+            Request::Remove(path, all) => {
+                let removed = fs.open_path(path, FollowLast::No).ok();
+                let done = match all {
+                    true => fs.remove_all(path),
+                    false => fs.remove(path),
+                };
+                self.changed_path(path);
+                if let Some(inode) = removed {
+                    self.changes.many |= inode.inode().file_type == FileType::Directory && *all;
+                    self.changes.inode(&inode);
+                }
+                done.map(|()| Answer::Done)
+            }
+            Request::Rename(old, new, mode) => {
+                let both = [old, new].map(|path| fs.open_path(path, FollowLast::No).ok());
+                fs.rename(old, new, (*mode).into())?;
+                for path in [old, new] {
+                    self.changed_path(path);
+                }
+                for inode in both.iter().flatten() {
+                    self.changes.inode(inode);
+                }
+                Ok(Answer::Done)
+            }
+            _ => self.answer_files(request),
+        }
+    }
+
+    /// Requests for one open file.
+    fn answer_files(&mut self, request: &Request<'_>) -> Result<Answer> {
+        Ok(match request {
+            Request::View(slot) => Answer::View((&self.file(*slot)?.inode()).into()),
+            Request::List(slot, cookie) => Answer::Names(listed(self.file(*slot)?, *cookie)?),
+            Request::Read(slot, offset, len) => {
+                let mut bytes = vec![0; (*len).min(READ_MAX) as usize];
+                let read = self.file(*slot)?.read_at(*offset, &mut bytes)?;
+                bytes.truncate(read);
+                Answer::Bytes(ByteBuf::from(bytes))
+            }
+            Request::ReadLink(slot) => Answer::Bytes(self.file(*slot)?.read_link()?.into()),
+            Request::Xattrs(slot) => {
+                let all = self.file(*slot)?.xattrs()?.into_iter();
+                Answer::Xattrs(all.map(|it| (it.name.into(), it.value.into())).collect())
+            }
+            Request::Xattr(slot, name) => Answer::Bytes(self.file(*slot)?.xattr(name)?.into()),
+            Request::Fsync(slot) => {
+                self.file(*slot)?.fsync()?;
+                Answer::Done
+            }
+            Request::Write(slot, offset, bytes) => {
+                let file = self.file(*slot)?.clone();
+                self.changes.inode(&file);
+                Answer::Written(file.write_at(*offset, bytes)? as u64)
+            }
+            Request::Set(slot, change) => {
+                let file = self.file(*slot)?.clone();
+                self.changes.inode(&file);
+                file.set_attributes(&(*change).into())?;
+                Answer::Done
+            }
+            Request::SetXattr(slot, name, value, must_exist) => {
+                let file = self.file(*slot)?.clone();
+                self.changes.inode(&file);
+                file.set_xattr(name, value.map(|value| &**value), set_mode(*must_exist))?;
+                Answer::Done
+            }
+            Request::Fallocate(slot, range, offset, len) => {
+                let file = self.file(*slot)?.clone();
+                self.changes.inode(&file);
+                file.fallocate((*range).into(), *offset, *len)?;
+                Answer::Done
+            }
+            _ => return Err(Error::NotFound),
+        })
+    }
+
+    /// The name of a path now stands for something else.
+    fn changed_path(&mut self, path: &[u8]) {
+        if let Ok((dir, name)) = self.server.fs.open_parent(path) {
+            self.changes.name(&dir, name);
+        }
+    }
+
+    fn put(&mut self, new: &NewEntry<'_>, passed: &Passed) -> Answer {
+        let refuse = |cause, message: &str| {
+            Answer::Refused(Refusal {
+                cause,
+                message: message.to_owned(),
+            })
+        };
+        if self.has_failed {
+            return refuse(Cause::NotTried, "not tried after an error");
+        }
+        let Some(dir) = self.files.get(&new.dir).cloned() else {
+            return refuse(Cause::NoDirectory, "its directory could not be made");
+        };
+        let done = self.put_into(&dir, new, passed);
+        done.unwrap_or_else(|error| {
+            self.has_failed = !entry::is_of_one_entry(&error);
+            Answer::Refused(Refusal::from(&error))
+        })
+    }
+
+    fn put_into(&mut self, dir: &OpenInode, new: &NewEntry<'_>, passed: &Passed) -> Result<Answer> {
+        let mode = new.how;
+        self.changes.name(dir, new.name);
+        let may_exist = mode.whole || mode.existing != Existing::Refuse;
+        let old = may_exist.then(|| dir.lookup(new.name).ok()).flatten();
+        let made = match new.link {
+            Some(ino) => {
+                let file = self.server.fs.open_inode(Ino(ino))?;
+                self.changes.inode(&file);
+                entry::link(&file, dir, new.name, mode)?
+            }
+            None => {
+                let ranges = ranges(&new.data, new.size)?;
+                let mut read = |at, buf: &mut [u8]| passed.read(new, at, buf);
+                with_entry(new, &ranges, |entry| {
+                    entry::put(dir, new.name, entry, mode, &mut read)
+                })?
+            }
+        };
+        if let Some(old) = old {
+            self.changes.inode(&old);
+        }
+        if let Some(slot) = new.to {
+            self.keep(slot, made.inode.clone())?;
+            if made.is_new {
+                self.incomplete.insert(slot);
+            }
+        }
+        Ok(Answer::Put {
+            ino: made.inode.ino().0,
+            is_new: made.is_new,
+            missing: made.missing.iter().map(Refusal::from).collect(),
+        })
+    }
+
+    fn complete(&mut self, new: &NewEntry<'_>) -> Result<Answer> {
+        let is_new = self.incomplete.remove(&new.dir) && !self.has_failed;
+        let Some(inode) = self.files.remove(&new.dir).filter(|_| is_new) else {
+            return Ok(Answer::Done);
+        };
+        let mut missing = Vec::new();
+        self.changes.inode(&inode);
+        with_entry(new, &[], |entry| {
+            entry::complete(&inode, entry, &mut missing)
+        })?;
+        Ok(Answer::Put {
+            ino: inode.ino().0,
+            is_new: false,
+            missing: missing.iter().map(Refusal::from).collect(),
+        })
+    }
+}
+
+impl Passed {
+    /// Contents of a new file, from where its request says they lie.
+    fn read(&self, new: &NewEntry<'_>, at: u64, buf: &mut [u8]) -> io::Result<()> {
+        let after = new.data.partition_point(|extent| extent.offset <= at);
+        let extent = after.checked_sub(1).and_then(|last| new.data.get(last));
+        let extent = extent.ok_or(io::ErrorKind::InvalidData)?;
+        let place = extent.at.saturating_add(at - extent.offset);
+        match new.source {
+            Source::Descriptor(number) => {
+                let file = self.0.get(number as usize).and_then(Option::as_ref);
+                let file = file.ok_or(io::ErrorKind::InvalidData)?;
+                file.read_exact_at(buf, place)
+            }
+            Source::Inline(bytes) => {
+                let start = usize::try_from(place).unwrap_or(usize::MAX);
+                let end = start.saturating_add(buf.len());
+                let part = bytes.get(start..end).ok_or(io::ErrorKind::InvalidData)?;
+                buf.copy_from_slice(part);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// A descriptor that can be read without waiting for another process: that of a regular file.
+fn regular(descriptor: OwnedFd) -> Option<File> {
+    let file = File::from(descriptor);
+    file.metadata().ok()?.is_file().then_some(file)
+}
+
+/// The ranges of a file of `size` bytes, which must ascend.
+fn ranges(data: &[Extent], size: u64) -> Result<Vec<std::ops::Range<u64>>> {
+    let mut ranges = Vec::with_capacity(data.len());
+    let mut before = 0;
+    for extent in data {
+        let end = extent.offset.checked_add(extent.len);
+        let end = end.filter(|end| extent.offset >= before && *end <= size);
+        before = end.ok_or(Error::Invalid(Invalid::Data {
+            start: extent.offset,
+            end: extent.offset.saturating_add(extent.len),
+            size,
+        }))?;
+        ranges.push(extent.offset..before);
+    }
+    Ok(ranges)
+}
+
+fn with_entry<T>(
+    new: &NewEntry<'_>,
+    data: &[std::ops::Range<u64>],
+    f: impl FnOnce(&Entry<'_>) -> T,
+) -> T {
+    let xattrs: Vec<(&[u8], &[u8])> = new
+        .xattrs
+        .iter()
+        .map(|it| (bytes(it.name), bytes(it.value)))
+        .collect();
+    f(&Entry {
+        kind: new.kind.into(),
+        mode: new.mode,
+        uid: new.uid,
+        gid: new.gid,
+        atime: new.atime.into(),
+        mtime: new.mtime.into(),
+        size: new.size,
+        data,
+        xattrs: &xattrs,
+    })
+}
+
+fn bytes(bytes: &Bytes) -> &[u8] {
+    bytes
+}
+
+/// Names of a directory after a cookie; none at the end.
+fn listed(dir: &OpenInode, cookie: u64) -> Result<Vec<Listed>> {
+    let mut names = Vec::new();
+    let mut len = 0;
+    dir.list(cookie, &mut |listed| {
+        len += listed.name.len() + size_of::<Listed>();
+        names.push(Listed {
+            name: ByteBuf::from(listed.name),
+            ino: listed.ino.0,
+            next: listed.next,
+        });
+        len < NAMES_MAX
+    })?;
+    Ok(names)
+}

@@ -1,0 +1,67 @@
+//! Frames of any bytes, to the server of a small image: used by the test of operations and by the
+//! fuzzer. What they are answered with does not matter; that the server goes on does.
+
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::thread;
+
+use uext4::tuning::Background;
+use uext4::{Ino, OpenOptions, Volume};
+use uext4_blockdev::{BlockDevice, SystemClock};
+use uext4_remote::frame;
+use uext4_remote::server::{Gate, Observer, Server};
+
+#[path = "../../../mkfs/tests/exercise/image.rs"]
+mod image;
+
+/// Hears nothing.
+struct Deaf;
+
+impl Observer for Deaf {
+    fn name(&self, _: Ino, _: &[u8]) {}
+
+    fn inode(&self, _: Ino) {}
+
+    fn many(&self) {}
+}
+
+/// The server of a file system of 4 MiB, and the image.
+pub fn server() -> (Server, Arc<dyn BlockDevice>) {
+    let mut options = OpenOptions::default();
+    options.memory_max = 1 << 20;
+    options.pages_max = 1 << 20;
+    options.background = Background::None;
+    let device = image::image();
+    let fs = Volume::open(Arc::clone(&device), Arc::new(SystemClock), &options).unwrap();
+    let server = Server {
+        fs,
+        observer: Arc::new(Deaf),
+        gate: Arc::new(Gate::default()),
+        is_synchronous: false,
+    };
+    (server, device)
+}
+
+/// Sends each of these as a frame, until one is no sequence of requests, and closes the file
+/// system; returns the image.
+pub fn exercise<'a>(frames: impl IntoIterator<Item = &'a [u8]>) -> Arc<dyn BlockDevice> {
+    let (server, device) = server();
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let serving = server.clone();
+    let serving = thread::spawn(move || serving.serve(&theirs));
+    let contents = tempfile::tempfile().unwrap();
+    contents.set_len(100_000).unwrap();
+    for bytes in frames {
+        let sent = frame::send(&ours, bytes, &[contents.as_fd()]);
+        if sent.is_err() || !matches!(frame::receive(&ours, Vec::new()), Ok(Some(_))) {
+            break;
+        }
+    }
+    drop(ours);
+    // It may say that something was no request.
+    _ = serving.join().unwrap();
+    server.gate.close();
+    server.fs.close().unwrap();
+    device
+}
