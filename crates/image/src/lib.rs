@@ -65,7 +65,7 @@ pub use limits::Limits;
 pub use options::BuildOptions;
 pub use output::{Draft, Output};
 pub use progress::{Amount, Phase, Progress};
-pub use put::{Attributes, Existing, PutOptions, PutReport, put, put_stream};
+pub use put::{Attributes, Existing, PutOptions, PutReport, put, put_stream, untar};
 pub use size::Size;
 pub use sparse::Sparse;
 pub use uext4_ondisk::inode::DeviceNumber;

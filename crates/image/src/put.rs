@@ -9,20 +9,24 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use uext4::format::VISIBLE_FLAGS;
-use uext4::xattr::SetMode;
-use uext4::{Creation, Ino, Invalid, NewInode, OpenInode, SetAttributes, SetTime, Volume};
+use uext4::{Creation, Ino, NewInode};
 use uext4_ondisk::inode::FileType;
+pub use uext4_remote::entry::Existing;
+use uext4_remote::entry::{self, Entry, PutMode};
+use uext4_remote::putter::{Contents as PutContents, Outcome, Place, Putter};
+use uext4_remote::wire::Extent;
+use uext4_remote::{Node, Tree};
 
 use crate::build::{new_inode, total};
 use crate::error::{Error, path_buf};
 use crate::need::ranges;
 use crate::progress::{Counter, Phase, Progress};
 use crate::source::{
-    Contents, Context, Input, Listing, Source, SourceOptions, Store, Warnings, list, list_one,
+    Content, Contents, Context, Input, Listing, Source, SourceOptions, Store, Warnings, list,
+    list_one,
 };
 use crate::sparse::Holes;
-use crate::tree::EntryId;
+use crate::tree::{DataRange, EntryId, FileData};
 
 /// Bytes copied at once.
 const PIECE: usize = 1 << 20;
@@ -32,8 +36,8 @@ const PIECE: usize = 1 << 20;
 pub struct PutOptions {
     /// How to read the source.
     pub source: SourceOptions,
-    /// Files that are there are replaced, each in one step; else they stay and are reported.
-    pub overwrite: bool,
+    /// What happens to files that are there.
+    pub existing: Existing,
     /// A file gets its name, or takes that of another file, when all of it is durable.
     pub whole: bool,
     /// What a file has that is put `whole`.
@@ -72,9 +76,9 @@ pub struct PutReport {
 /// [`Error::Source`] if the source cannot be listed, [`Error::Entry`] for errors of the file
 /// system.
 pub fn put(
-    fs: &Volume,
+    fs: &Tree,
     source: &Path,
-    into: &OpenInode,
+    into: &Node,
     name: Option<&[u8]>,
     options: &PutOptions,
     progress: &dyn Progress,
@@ -101,26 +105,79 @@ pub fn put(
         (Some(name), None) => (list(directory(source), &context, None)?, Top::Root(name)),
         (None, _) => (list(directory(source), &context, None)?, Top::Contents),
     };
-    let counter = Counter::begin(progress, Phase::Writing, Some(total(&listing.tree)));
-    let mut filler = Filler {
+    fill(fs, &listing, top, into, options, progress, reported)
+}
+
+/// Puts what an archive has into the directory `into`, as tar would extract it as root with
+/// `--numeric-owner`: what is there is replaced, but for directories. What comes through a pipe
+/// waits in `spool_dir`.
+///
+/// # Errors
+/// As [`put`].
+pub fn untar(
+    fs: &Tree,
+    archive: &Source,
+    spool_dir: &Path,
+    into: &Node,
+    options: &PutOptions,
+    progress: &dyn Progress,
+    reported: &mut dyn FnMut(&Error),
+) -> Result<PutReport, Error> {
+    let counter = Counter::begin(progress, Phase::Listing, None);
+    let context = Context {
+        options: &options.source,
+        spool_dir,
+        leave_out: options.leave_out,
+        counter: &counter,
+        holes: Holes::OfSource,
+    };
+    let listing = list(vec![Input::Source(archive.clone())], &context, None)?;
+    fill(
         fs,
-        listing: &listing,
+        &listing,
+        Top::Contents,
+        into,
+        options,
+        progress,
+        reported,
+    )
+}
+
+fn fill(
+    fs: &Tree,
+    listing: &Listing,
+    top: Top<'_>,
+    into: &Node,
+    options: &PutOptions,
+    progress: &dyn Progress,
+    reported: &mut dyn FnMut(&Error),
+) -> Result<PutReport, Error> {
+    let counter = Counter::begin(progress, Phase::Writing, Some(total(&listing.tree)));
+    let mode = PutMode {
+        existing: options.existing,
+        whole: options.whole,
+        like: options.attributes == Attributes::OfReplaced,
+    };
+    let mut filler = Filler {
+        listing,
         top,
         options,
         counter: &counter,
         reported,
-        inos: vec![None; listing.tree.nodes_len()],
+        putter: Putter::new(fs, into, mode).map_err(at_all)?,
+        nodes: vec![Progressed::No; listing.tree.nodes_len()],
         dirs: Vec::new(),
+        unread: Vec::new(),
         ranges: Vec::new(),
-        piece: Vec::new(),
+        extents: Vec::new(),
         entries: 0,
     };
-    filler.run(into)?;
+    filler.run()?;
     let entries = filler.entries;
     counter.report();
     Ok(PutReport {
         entries,
-        warnings: listing.warnings,
+        warnings: listing.warnings.clone(),
     })
 }
 
@@ -139,277 +196,228 @@ enum Top<'a> {
     Contents,
 }
 
-/// A directory on the way.
-struct Dir {
-    entry: EntryId,
-    /// `None` if it could not be made: nothing below it can be.
-    inode: Option<OpenInode>,
-    /// It is new: it gets its attributes when all below it is there.
-    made: bool,
-}
-
 /// Carries out a tree.
 struct Filler<'a> {
-    fs: &'a Volume,
     listing: &'a Listing,
     top: Top<'a>,
     options: &'a PutOptions,
     counter: &'a Counter<'a>,
     reported: &'a mut dyn FnMut(&Error),
-    /// Inodes of the nodes that have been made.
-    inos: Vec<Option<Ino>>,
-    dirs: Vec<Dir>,
+    putter: Putter,
+    /// What of the nodes has been made.
+    nodes: Vec<Progressed>,
+    /// The directories on the way, from below the one that everything is put into.
+    dirs: Vec<EntryId>,
+    /// What went wrong with reading contents, by their entries.
+    unread: Vec<(EntryId, Error)>,
     ranges: Vec<Range<u64>>,
-    piece: Vec<u8>,
+    extents: Vec<Extent>,
     entries: u64,
 }
 
+/// How far a node has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progressed {
+    No,
+    /// It is being made.
+    Begun,
+    Made(Ino),
+}
+
 impl<'a> Filler<'a> {
-    fn run(&mut self, into: &OpenInode) -> Result<(), Error> {
+    fn run(&mut self) -> Result<(), Error> {
         let listing = self.listing;
         let tree = &listing.tree;
         let mut contents = Contents::new(listing);
         for entry in tree.entries() {
             if entry == EntryId::ROOT {
-                match self.top {
-                    Top::Root(name) => self.entry(entry, into, name, &mut contents)?,
-                    _ => self.dirs.push(Dir {
-                        entry,
-                        inode: Some(into.clone()),
-                        made: false,
-                    }),
+                if let Top::Root(name) = self.top {
+                    self.entry(entry, name, &mut contents)?;
                 }
                 continue;
             }
             let parent = tree.parent(entry);
-            while self.dirs.last().is_some_and(|dir| dir.entry != parent) {
+            while self.dirs.last().is_some_and(|dir| *dir != parent) {
                 self.leave()?;
             }
             let name = match self.top {
                 Top::Child(name) if parent == EntryId::ROOT => name,
                 _ => tree.name(entry),
             };
-            match self.dirs.last().and_then(|dir| dir.inode.clone()) {
-                Some(dir) => self.entry(entry, &dir, name, &mut contents)?,
-                None => self.enter(entry, None, false),
-            }
+            self.entry(entry, name, &mut contents)?;
         }
         while !self.dirs.is_empty() {
             self.leave()?;
         }
-        Ok(())
-    }
-
-    fn enter(&mut self, entry: EntryId, inode: Option<OpenInode>, made: bool) {
-        if self.listing.tree.node_of(entry).file_type() == FileType::Directory {
-            self.dirs.push(Dir { entry, inode, made });
-        }
+        self.putter.settle().map_err(at_all)?;
+        self.outcomes()
     }
 
     /// All below a directory is there.
     fn leave(&mut self) -> Result<(), Error> {
-        if let Some(dir) = self.dirs.pop()
-            && let (Some(inode), true) = (&dir.inode, dir.made)
-        {
-            self.attributes(dir.entry, inode)?;
+        if let Some(dir) = self.dirs.pop() {
+            let xattrs = self.xattrs(dir);
+            let entry = self.describe(dir, &xattrs, &[]);
+            let left = self.putter.leave(dir.index() as u64, &entry);
+            left.map_err(at_all)?;
         }
-        Ok(())
+        self.outcomes()
     }
 
-    /// Makes one name, and reports it if that cannot be.
+    /// Makes one name.
     fn entry(
         &mut self,
         entry: EntryId,
-        dir: &OpenInode,
         name: &[u8],
         contents: &mut Contents<'a>,
     ) -> Result<(), Error> {
         self.counter.entry();
-        let is_dir = self.listing.tree.node_of(entry).file_type() == FileType::Directory;
-        let made = match self.options.whole && !is_dir {
-            true => self.whole(entry, dir, name, contents),
-            false => match self.make(entry, dir, Some(name), contents) {
-                Err(Error::Entry {
-                    source: uext4::Error::Exists,
-                    ..
-                }) => self.instead(entry, dir, name, contents),
-                made => made.map(|inode| (inode, true)),
-            },
-        };
-        match made {
-            Ok((inode, made)) => {
-                self.entries += u64::from(made);
-                self.enter(entry, Some(inode), made);
+        let tree = &self.listing.tree;
+        let node = tree.node_of(entry);
+        let (index, tag) = (tree.node_id(entry).index(), entry.index() as u64);
+        let is_dir = node.file_type() == FileType::Directory;
+        if self.nodes[index] == Progressed::Begun && !is_dir {
+            self.putter.settle().map_err(at_all)?;
+            self.outcomes()?;
+        }
+        match self.nodes[index] {
+            Progressed::Made(ino) => self.putter.link(tag, name, ino).map_err(at_all)?,
+            _ => {
+                self.nodes[index] = Progressed::Begun;
+                self.make(entry, name, contents)?;
             }
-            Err(error) if is_of_one_entry(&error) => {
-                (self.reported)(&error);
-                self.enter(entry, None, false);
-            }
-            Err(error) => return Err(error),
         }
-        Ok(())
+        if is_dir {
+            self.dirs.push(entry);
+        }
+        self.outcomes()
     }
 
-    /// The name is there: a directory is used, a file may be replaced.
-    fn instead(
-        &mut self,
-        entry: EntryId,
-        dir: &OpenInode,
-        name: &[u8],
-        contents: &mut Contents<'a>,
-    ) -> Result<(OpenInode, bool), Error> {
-        let node = self.listing.tree.node_of(entry);
-        let existing = dir.lookup(name).map_err(|e| self.failed(entry, e))?;
-        let is_dir = existing.inode().file_type == FileType::Directory;
-        if is_dir && node.file_type() == FileType::Directory {
-            return Ok((existing, false));
-        }
-        if is_dir || node.file_type() == FileType::Directory || !self.options.overwrite {
-            return Err(self.failed(entry, uext4::Error::Exists));
-        }
-        match self.inos[self.listing.tree.node_id(entry).index()] {
-            Some(ino) if ino == existing.ino() => Ok((existing, false)),
-            _ => self.whole(entry, dir, name, contents),
-        }
-    }
-
-    /// Makes a file without a name, then gives it one, which another file may have.
-    fn whole(
-        &mut self,
-        entry: EntryId,
-        dir: &OpenInode,
-        name: &[u8],
-        contents: &mut Contents<'a>,
-    ) -> Result<(OpenInode, bool), Error> {
-        let made = self.make(entry, dir, None, contents)?;
-        if let Err(error) = give_name(&made, dir, name, self.options.attributes) {
-            // It goes away without a name; links to it would lead nowhere.
-            self.inos[self.listing.tree.node_id(entry).index()] = None;
-            return Err(self.failed(entry, error));
-        }
-        Ok((made, true))
-    }
-
-    /// Makes what an entry stands for in a directory; without a name an orphan, which goes away
-    /// with an interruption.
+    /// Makes what an entry stands for.
     fn make(
         &mut self,
         entry: EntryId,
-        dir: &OpenInode,
-        name: Option<&[u8]>,
-        contents: &mut Contents<'a>,
-    ) -> Result<OpenInode, Error> {
-        let tree = &self.listing.tree;
-        let node = tree.node_of(entry);
-        let index = tree.node_id(entry).index();
-        if let Some(ino) = self.inos[index] {
-            let inode = self.fs.open_inode(ino);
-            let linked = inode.and_then(|inode| {
-                name.map_or(Ok(()), |name| inode.link(dir, name))?;
-                Ok(inode)
-            });
-            return linked.map_err(|e| self.failed(entry, e));
-        }
-        let (uid, gid) = node.owner();
-        let how = Creation {
-            mode: node.mode(),
-            umask: 0,
-            uid,
-            gid,
-        };
-        let made = match name {
-            Some(name) => dir.create(name, new_inode(tree, entry), &how),
-            None => dir.create_unnamed(new_inode(tree, entry), &how),
-        };
-        let made = made.map_err(|e| self.failed(entry, e))?;
-        if node.file_type() == FileType::Regular
-            && let Err(error) = self.write(entry, &made, contents)
-        {
-            // What went wrong first counts.
-            _ = name.map(|name| dir.unlink(name));
-            return Err(error);
-        }
-        if node.file_type() != FileType::Directory {
-            self.attributes(entry, &made)?;
-            self.inos[index] = Some(made.ino());
-        }
-        Ok(made)
-    }
-
-    fn write(
-        &mut self,
-        entry: EntryId,
-        file: &OpenInode,
+        name: &[u8],
         contents: &mut Contents<'a>,
     ) -> Result<(), Error> {
-        let node = self.listing.tree.node_of(entry);
-        if node.size() == 0 {
-            return Ok(());
-        }
-        let mut content = contents.open(entry)?;
-        self.ranges.clear();
-        ranges(self.listing.tree.data(node), node.size(), &mut self.ranges);
-        self.piece.resize(PIECE, 0);
-        for range in &self.ranges {
-            let mut at = range.start;
-            while at < range.end {
-                let len = (range.end - at).min(PIECE as u64) as usize;
-                let piece = &mut self.piece[..len];
-                if let Err(error) = content.read_exact_at(at, piece) {
-                    let path = path_buf(&self.listing.tree.path(entry));
-                    return Err(content.take_error().unwrap_or(Error::Source {
-                        path,
-                        op: "read",
-                        source: error,
-                    }));
-                }
-                write_all(file, at, piece).map_err(|e| self.failed(entry, e))?;
-                self.counter.bytes(len as u64);
-                at += len as u64;
+        let tree = &self.listing.tree;
+        let node = tree.node_of(entry);
+        let has_content = node.file_type() == FileType::Regular && node.size() > 0;
+        let content = match has_content.then(|| contents.open(entry)).transpose() {
+            Ok(content) => content,
+            Err(error) if is_of_one_entry(&error) => {
+                (self.reported)(&error);
+                return Ok(());
             }
+            Err(error) => return Err(error),
+        };
+        let mut data = std::mem::take(&mut self.ranges);
+        let mut extents = std::mem::take(&mut self.extents);
+        data.clear();
+        extents.clear();
+        if has_content {
+            ranges(tree.data(node), node.size(), &mut data);
+            extents_of(tree.data(node), node.size(), &mut extents);
         }
-        if self.ranges.last().is_none_or(|last| last.end < node.size()) {
-            let size = SetAttributes {
-                size: Some(node.size()),
-                ..SetAttributes::default()
-            };
-            let set = file.set_attributes(&size);
-            set.map_err(|e| self.failed(entry, e))?;
+        let file = content.as_ref().and_then(Content::descriptor);
+        let counter = self.counter;
+        let mut read = |at: u64, buf: &mut [u8]| {
+            counter.bytes(buf.len() as u64);
+            match &content {
+                Some(content) => content.read_exact_at(at, buf),
+                None => Ok(()),
+            }
+        };
+        if file.is_some() && self.putter.is_remote() {
+            counter.bytes(extents.iter().map(|extent| extent.len).sum());
         }
-        Ok(())
+        let xattrs = self.xattrs(entry);
+        let described = self.describe(entry, &xattrs, &data);
+        let passed = PutContents {
+            read: &mut read,
+            file: file.map(|file| Place {
+                file,
+                is_shared: content.as_ref().is_some_and(Content::is_shared),
+                extents: &extents,
+            }),
+        };
+        let put = self
+            .putter
+            .put(entry.index() as u64, name, &described, passed);
+        if let Some(error) = content.as_ref().and_then(Content::take_error) {
+            self.unread.push((entry, error));
+        }
+        self.ranges = data;
+        self.extents = extents;
+        put.map_err(at_all)
     }
 
-    /// Gives a new inode what the source has, and nothing the directory gave it beyond that.
-    fn attributes(&mut self, entry: EntryId, inode: &OpenInode) -> Result<(), Error> {
+    fn describe<'e>(
+        &self,
+        entry: EntryId,
+        xattrs: &'e [(&'e [u8], &'e [u8])],
+        data: &'e [Range<u64>],
+    ) -> Entry<'e>
+    where
+        'a: 'e,
+    {
         let tree = &self.listing.tree;
         let node = tree.node_of(entry);
         let (uid, gid) = node.owner();
         let [atime, mtime, _] = node.times();
-        for xattr in inode.xattrs().map_err(|e| self.failed(entry, e))? {
-            if xattr.name.starts_with(b"system.posix_acl_") {
-                let removed = inode.set_xattr(&xattr.name, None, SetMode::Any);
-                removed.map_err(|e| self.failed(entry, e))?;
+        Entry {
+            kind: new_inode(tree, entry),
+            mode: node.mode(),
+            uid,
+            gid,
+            atime,
+            mtime,
+            size: match node.file_type() {
+                FileType::Regular => node.size(),
+                _ => 0,
+            },
+            data,
+            xattrs,
+        }
+    }
+
+    fn xattrs(&self, entry: EntryId) -> Vec<(&'a [u8], &'a [u8])> {
+        let tree = &self.listing.tree;
+        match self.options.no_xattrs {
+            true => Vec::new(),
+            false => {
+                let all = tree.xattrs(tree.node_of(entry)).iter();
+                all.map(|(name, value)| (&**name, &**value)).collect()
             }
         }
-        let attributes = SetAttributes {
-            // A link has no mode of its own.
-            mode: (node.file_type() != FileType::Symlink).then(|| node.mode()),
-            uid: Some(uid),
-            gid: Some(gid),
-            atime: Some(SetTime::To(atime)),
-            mtime: Some(SetTime::To(mtime)),
-            ..SetAttributes::default()
-        };
-        let set = inode.set_attributes(&attributes);
-        set.map_err(|e| self.failed(entry, e))?;
-        if self.options.no_xattrs {
-            return Ok(());
-        }
-        for (name, value) in tree.xattrs(node) {
-            match inode.set_xattr(name, Some(value), SetMode::Any) {
-                Ok(()) => {}
-                Err(error) => {
-                    let error = self.failed(entry, error);
+    }
+
+    /// Looks at what has become of names.
+    fn outcomes(&mut self) -> Result<(), Error> {
+        let outcomes: Vec<Outcome> = self.putter.outcomes().collect();
+        for Outcome { tag, result } in outcomes {
+            // OK to cast: the number of an entry.
+            let entry = EntryId::from_index(tag as u32);
+            match result {
+                Ok(done) => {
+                    self.entries += u64::from(done.is_new);
+                    let index = self.listing.tree.node_id(entry).index();
+                    self.nodes[index] = Progressed::Made(done.ino);
+                    for error in done.missing {
+                        let error = self.failed(entry, error);
+                        (self.reported)(&error);
+                    }
+                }
+                Err(source) => {
+                    let index = self.listing.tree.node_id(entry).index();
+                    if self.nodes[index] == Progressed::Begun {
+                        self.nodes[index] = Progressed::No;
+                    }
+                    let unread = self.unread.iter().position(|(unread, _)| *unread == entry);
+                    let error = match unread {
+                        Some(at) => self.unread.swap_remove(at).1,
+                        None => self.failed(entry, source),
+                    };
                     if !is_of_one_entry(&error) {
                         return Err(error);
                     }
@@ -431,13 +439,30 @@ impl<'a> Filler<'a> {
     }
 }
 
-/// What happens if the name exists already.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Existing {
-    /// What is there stays, and the new file is refused.
-    Refuse,
-    /// The new file takes its place; a directory stays.
-    Replace,
+/// An error of the whole, as where the connection is lost.
+fn at_all(source: uext4::Error) -> Error {
+    Error::Entry {
+        path: path_buf(b"/"),
+        source,
+    }
+}
+
+/// Where the data of a file lie in what contains them.
+fn extents_of(data: FileData<'_>, size: u64, extents: &mut Vec<Extent>) {
+    match data {
+        FileData::Whole { at } => extents.push(Extent {
+            offset: 0,
+            len: size,
+            at,
+        }),
+        FileData::Sparse(pieces) => {
+            extents.extend(pieces.iter().map(|&DataRange { offset, len, at }| Extent {
+                offset,
+                len,
+                at,
+            }));
+        }
+    }
 }
 
 /// Puts what `content` gives until its end into a file: whole, or not at all. It gets the name
@@ -448,7 +473,7 @@ pub enum Existing {
 /// [`uext4::Error::Exists`] unless what is there may be replaced.
 pub fn put_stream(
     content: &mut dyn std::io::Read,
-    into: &OpenInode,
+    into: &Node,
     name: &[u8],
     how: &Creation,
     existing: Existing,
@@ -459,21 +484,25 @@ pub fn put_stream(
         source,
     };
     match into.lookup(name) {
-        Ok(old) if existing == Existing::Refuse || old.inode().file_type == FileType::Directory => {
-            return Err(failed(uext4::Error::Exists));
+        Ok(old) => {
+            let is_dir = old.view().map_err(failed)?.file_type() == FileType::Directory;
+            if existing == Existing::Refuse || is_dir {
+                return Err(failed(uext4::Error::Exists));
+            }
         }
-        Ok(_) | Err(uext4::Error::NotFound) => {}
+        Err(uext4::Error::NotFound) => {}
         Err(error) => return Err(failed(error)),
     }
     let file = into.create_unnamed(NewInode::File, how).map_err(failed)?;
     let len = copy_stream(content, &file, failed)?;
-    give_name(&file, into, name, attributes).map_err(failed)?;
+    let like = attributes == Attributes::OfReplaced;
+    file.give_name(into, name, like).map_err(failed)?;
     Ok(len)
 }
 
 fn copy_stream(
     content: &mut dyn std::io::Read,
-    file: &OpenInode,
+    file: &Node,
     failed: impl Fn(uext4::Error) -> Error,
 ) -> Result<u64, Error> {
     let mut piece = vec![0; PIECE];
@@ -489,86 +518,20 @@ fn copy_stream(
                 return Err(Error::Source { path, op, source });
             }
         };
-        write_all(file, at, &piece[..len]).map_err(&failed)?;
-        at += len as u64;
-    }
-}
-
-/// Gives a file, with all its data in place, a name, which another that has it loses.
-fn give_name(
-    file: &OpenInode,
-    dir: &OpenInode,
-    name: &[u8],
-    attributes: Attributes,
-) -> uext4::Result<()> {
-    if attributes == Attributes::OfReplaced {
-        make_like(file, &dir.lookup(name)?)?;
-    }
-    if file.inode().file_type == FileType::Regular {
-        file.fdatasync()?;
-    }
-    match file.link_over(dir, name) {
-        Err(uext4::Error::NotFound) => file.link(dir, name),
-        replaced => replaced,
-    }
-}
-
-/// Gives a file the attributes of another, and none besides these. Times stay.
-fn make_like(file: &OpenInode, old: &OpenInode) -> uext4::Result<()> {
-    let inode = old.inode();
-    if [inode.file_type, file.inode().file_type] != [FileType::Regular; 2] {
-        return Err(Invalid::NotRegularFile.into());
-    }
-    let xattrs = old.xattrs()?;
-    for xattr in file.xattrs()? {
-        if xattrs.iter().all(|kept| kept.name != xattr.name) {
-            file.set_xattr(&xattr.name, None, SetMode::Any)?;
+        let mut data = &piece[..len];
+        while !data.is_empty() {
+            let taken = file.write_at(at, data).map_err(&failed)?;
+            data = data.get(taken..).unwrap_or_default();
+            at += taken as u64;
         }
     }
-    file.set_attributes(&SetAttributes {
-        mode: Some(inode.mode & 0o7777),
-        uid: Some(inode.uid),
-        gid: Some(inode.gid),
-        projid: (inode.projid != file.inode().projid).then_some(inode.projid),
-        ..SetAttributes::default()
-    })?;
-    for xattr in &xattrs {
-        file.set_xattr(&xattr.name, Some(&xattr.value), SetMode::Any)?;
-    }
-    // The last: some of them keep all others from being changed.
-    file.set_attributes(&SetAttributes {
-        flags: Some(inode.flags.intersection(VISIBLE_FLAGS)),
-        ..SetAttributes::default()
-    })
-}
-
-fn write_all(file: &OpenInode, mut at: u64, mut data: &[u8]) -> uext4::Result<()> {
-    while !data.is_empty() {
-        let taken = file.write_at(at, data)?;
-        at += taken as u64;
-        data = data.get(taken..).unwrap_or_default();
-    }
-    Ok(())
 }
 
 /// Whether others may still be put.
 fn is_of_one_entry(error: &Error) -> bool {
-    use uext4::Error as Engine;
     match error {
         Error::Source { .. } | Error::Changed { .. } => true,
-        Error::Entry { source, .. } => matches!(
-            source,
-            Engine::Exists
-                | Engine::NameTooLong
-                | Engine::TooManyLinks
-                | Engine::FileTooBig
-                | Engine::XattrsTooBig { .. }
-                | Engine::AttributeName { .. }
-                | Engine::AttributeValue { .. }
-                | Engine::NotPermitted { .. }
-                | Engine::Unsupported { .. }
-                | Engine::Invalid { .. }
-        ),
+        Error::Entry { source, .. } => entry::is_of_one_entry(source),
         _ => false,
     }
 }

@@ -59,6 +59,11 @@ impl EntryId {
     /// The root directory, which every tree has and which has no name.
     pub const ROOT: EntryId = EntryId(0);
 
+    /// From its index, which is that of an entry.
+    pub(crate) fn from_index(index: u32) -> Self {
+        Self(index)
+    }
+
     /// As an index, for tables next to the tree.
     pub fn index(self) -> usize {
         self.0 as usize

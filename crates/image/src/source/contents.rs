@@ -1,5 +1,6 @@
 //! Reading the contents of listed files.
 
+use std::cell::RefCell;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -35,7 +36,7 @@ pub struct Content<'a> {
     listing: &'a Listing,
     entry: EntryId,
     /// What went wrong, in more words than an [`io::Error`] has.
-    error: Option<Error>,
+    error: RefCell<Option<Error>>,
 }
 
 #[derive(Debug)]
@@ -112,7 +113,7 @@ impl<'a> Contents<'a> {
             data: tree.data(node),
             listing,
             entry,
-            error: None,
+            error: RefCell::new(None),
         })
     }
 
@@ -190,6 +191,20 @@ impl Content<'_> {
         }
     }
 
+    /// The regular file that the pieces of [`FileData`] lie in; `None` where no single one has them.
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        match &self.file {
+            Handle::Shared(file) => Some(file.as_fd()),
+            Handle::Own(file) => Some(file.as_fd()),
+            Handle::Spool(_) | Handle::Placed(_) | Handle::Inode(..) => None,
+        }
+    }
+
+    /// Whether that file has the pieces of others, too.
+    pub fn is_shared(&self) -> bool {
+        matches!(self.file, Handle::Shared(_))
+    }
+
     /// How errors call it.
     pub fn path(&self) -> PathBuf {
         path_of(self.listing, self.entry)
@@ -200,7 +215,7 @@ impl Content<'_> {
     /// # Errors
     /// What reading says; [`Content::take_error`] reports more. A file that has become shorter is
     /// an error, never zeroes.
-    pub fn read_exact_at(&mut self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+    pub fn read_exact_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         let file = &self.file;
         let result = match self.data {
             FileData::Whole { at } => file.read_exact_at(buf, at.saturating_add(offset)),
@@ -220,7 +235,7 @@ impl Content<'_> {
         };
         result.map_err(|e| {
             let (kind, path) = (e.kind(), path_of(self.listing, self.entry));
-            self.error = Some(match kind {
+            *self.error.borrow_mut() = Some(match kind {
                 io::ErrorKind::UnexpectedEof => Error::Changed {
                     path,
                     what: "it became shorter",
@@ -232,7 +247,7 @@ impl Content<'_> {
     }
 
     /// What the last failed read was about.
-    pub fn take_error(&mut self) -> Option<Error> {
+    pub fn take_error(&self) -> Option<Error> {
         self.error.take()
     }
 }
