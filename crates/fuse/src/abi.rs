@@ -124,6 +124,8 @@ structs! {
     /// A notification that no caller asked for: attributes, and with `off` ≥ 0 data too, are to
     /// be asked for anew.
     NotifyInvalInodeOut, 24 { ino: u64, off: i64, len: i64 }
+    /// What a name of a directory is to be asked for anew; the name and a zero byte follow.
+    NotifyInvalEntryOut, 16 { parent: u64, namelen: u32, flags: u32 }
     /// What `FS_IOC_FSGETXATTR` and `FS_IOC_FSSETXATTR` carry.
     Fsxattr, 28 {
         fsx_xflags: u32, fsx_extsize: u32, fsx_nextents: u32, fsx_projid: u32, fsx_cowextsize: u32,
@@ -145,6 +147,8 @@ pub const FUSE_IO_URING_CMD_COMMIT_AND_FETCH: u32 = 2;
 
 /// What a notification is, in place of an error.
 pub const NOTIFY_INVAL_INODE: i32 = 2;
+/// The same for a name.
+pub const NOTIFY_INVAL_ENTRY: i32 = 3;
 
 /// What a request is.
 pub mod opcode {

@@ -43,6 +43,7 @@ mod hostile;
 mod inflight;
 pub mod init;
 mod ioctl;
+mod kernel_cache;
 pub mod latency;
 pub mod mount;
 pub mod mountinfo;

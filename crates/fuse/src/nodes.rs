@@ -245,6 +245,14 @@ impl Nodes {
         }
     }
 
+    /// The ids of all nodes, those of the moment.
+    pub fn ids(&self) -> Vec<u64> {
+        let of_part = |part: &RwLock<FxHashMap<u64, Known>>| -> Vec<u64> {
+            part.read().keys().copied().collect()
+        };
+        self.parts.iter().flat_map(of_part).collect()
+    }
+
     /// How many nodes there are.
     pub fn len(&self) -> usize {
         self.parts.iter().map(|part| part.read().len()).sum()

@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use uext4::{FileType, Ino, Volume};
 use uext4_ondisk::inode::GOOD_OLD_INODE_SIZE;
+use uext4_remote::server::Gate;
 
 use crate::abi::flags::init as has;
 use crate::abi::{InitIn, Kstatfs};
@@ -44,6 +45,7 @@ pub struct Server {
     pub(crate) latencies: Arc<Latencies>,
     pub(crate) sync_policy: SyncPolicy,
     pub(crate) threads: Threads,
+    gate: Arc<Gate>,
     negotiated: OnceLock<Negotiated>,
 }
 
@@ -72,6 +74,7 @@ impl Server {
             owners: Owners::default(),
             latencies: Arc::default(),
             sync_policy: SyncPolicy::default(),
+            gate: Arc::default(),
             threads: Threads::default(),
             negotiated: OnceLock::new(),
             fs,
@@ -110,6 +113,16 @@ impl Server {
             sync_policy,
             ..self
         }
+    }
+
+    /// What holds back other processes' commands from a file system that is being closed.
+    pub fn gate(&self) -> &Arc<Gate> {
+        &self.gate
+    }
+
+    /// Whether changes are durable before they are answered.
+    pub fn is_synchronous(&self) -> bool {
+        self.sync_policy != SyncPolicy::OnDemand
     }
 
     /// The file system.
@@ -205,6 +218,7 @@ impl Server {
         }
         // Whatever went wrong: a thread waits for an answer.
         self.executor.finish();
+        self.gate.close();
         self.handles.clear();
         self.nodes.clear();
         self.fs.volume().map_or(Ok(()), Volume::close)

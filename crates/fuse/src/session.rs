@@ -5,9 +5,12 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread;
 
+use uext4_remote::server::Server as Operations;
+
 use crate::abi::flags::init as has;
 use crate::inflight::InflightTracker;
 use crate::init::Terms;
+use crate::kernel_cache::KernelCache;
 use crate::serve::Serve;
 use crate::server::Server;
 use crate::transport::dev::{Device, EventLoop};
@@ -26,6 +29,7 @@ pub const PAYLOADS_MAX: usize = 512 << 20;
 #[derive(Debug)]
 pub struct Session<S = Server> {
     server: Arc<S>,
+    device: Arc<Device>,
     inflight: Arc<InflightTracker>,
     transport: Transport,
 }
@@ -164,6 +168,7 @@ impl<S: Serve> Session<S> {
         }
         Ok(Self {
             server,
+            device,
             inflight,
             transport,
         })
@@ -187,6 +192,20 @@ impl<S: Serve> Session<S> {
     pub fn wait(self) -> uext4::Result<()> {
         self.inflight.wait();
         self.server.finish()
+    }
+}
+
+impl Session {
+    /// What serves commands of other processes on the same file system; `None` where it was opened
+    /// for reading.
+    pub fn operations(&self) -> Option<Operations> {
+        let fs = self.server.file_system().volume()?.clone();
+        Some(Operations {
+            fs,
+            observer: Arc::new(KernelCache::new(&self.server, &self.device)),
+            gate: Arc::clone(self.server.gate()),
+            is_synchronous: self.server.is_synchronous(),
+        })
     }
 }
 

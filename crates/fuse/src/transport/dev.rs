@@ -10,7 +10,10 @@ use std::sync::Arc;
 use rustix::io::Errno as Host;
 use zerocopy::IntoBytes;
 
-use crate::abi::{InHeader, NOTIFY_INVAL_INODE, NotifyInvalInodeOut, OutHeader, WriteIn, opcode};
+use crate::abi::{
+    InHeader, NOTIFY_INVAL_ENTRY, NOTIFY_INVAL_INODE, NotifyInvalEntryOut, NotifyInvalInodeOut,
+    OutHeader, WriteIn, opcode,
+};
 use crate::answer::Answer;
 use crate::errno::{Errno, Result};
 use crate::inflight::Part;
@@ -29,6 +32,15 @@ const REPLY_MAX: usize = IO_MAX as usize + HEADER + 4096;
 
 /// What is said where the first request gets an error.
 const REFUSED: &str = "INIT was refused";
+
+/// What of a node the kernel asks for anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Forgotten {
+    /// Attributes and ACLs.
+    Attributes,
+    /// These, and the pages of a file or the listing of a directory.
+    Contents,
+}
 
 /// The descriptor of a mount.
 #[derive(Debug)]
@@ -52,6 +64,51 @@ impl Device {
         reply[..HEADER].copy_from_slice(header.as_bytes());
         // It fails only if no thread waits for the answer any more.
         _ = rustix::io::write(&self.0, reply);
+    }
+
+    /// Has the kernel ask anew for what it knows of a node.
+    ///
+    /// # Errors
+    /// `ENOENT` where it knows nothing of it.
+    pub fn forget(&self, id: u64, what: Forgotten) -> rustix::io::Result<()> {
+        let off = match what {
+            Forgotten::Attributes => -1,
+            Forgotten::Contents => 0,
+        };
+        let what = NotifyInvalInodeOut {
+            ino: id,
+            off,
+            len: 0,
+        };
+        self.notify(NOTIFY_INVAL_INODE, &[what.as_bytes()])
+    }
+
+    /// Has the kernel ask anew for a name of a directory. It takes the directory's lock, and so
+    /// waits for requests that are about names in it: no thread that answers these may call this.
+    ///
+    /// # Errors
+    /// `ENOENT` where it knows nothing of the name.
+    pub fn forget_name(&self, dir: u64, name: &[u8]) -> rustix::io::Result<()> {
+        let what = NotifyInvalEntryOut {
+            parent: dir,
+            // OK to cast: a name has at most 255 bytes.
+            namelen: name.len() as u32,
+            flags: 0,
+        };
+        self.notify(NOTIFY_INVAL_ENTRY, &[what.as_bytes(), name, &[0]])
+    }
+
+    fn notify(&self, kind: i32, parts: &[&[u8]]) -> rustix::io::Result<()> {
+        let len: usize = parts.iter().map(|part| part.len()).sum();
+        let header = OutHeader {
+            // OK to cast: a structure and a name.
+            len: (HEADER + len) as u32,
+            error: kind,
+            unique: 0,
+        };
+        let parts = std::iter::once(header.as_bytes()).chain(parts.iter().copied());
+        let parts: Vec<IoSlice<'_>> = parts.map(IoSlice::new).collect();
+        rustix::io::writev(&self.0, &parts).map(|_| ())
     }
 
     /// Reads a request; `None` once the file system is unmounted.
@@ -94,22 +151,8 @@ impl Channel for Device {
     }
 
     fn forget_attributes(&self, id: u64) {
-        let what = NotifyInvalInodeOut {
-            ino: id,
-            off: -1,
-            len: 0,
-        };
-        let header = OutHeader {
-            len: (HEADER + size_of_val(&what)) as u32,
-            error: NOTIFY_INVAL_INODE,
-            unique: 0,
-        };
-        let parts = [
-            IoSlice::new(header.as_bytes()),
-            IoSlice::new(what.as_bytes()),
-        ];
         // It fails where the kernel knows nothing of the node.
-        _ = rustix::io::writev(&self.0, &parts);
+        _ = self.forget(id, Forgotten::Attributes);
     }
 }
 

@@ -1,0 +1,80 @@
+//! What the kernel has to forget of changes that it did not ask for: those of commands that other
+//! processes send to the daemon.
+//!
+//! The kernel keeps names, attributes and pages for good, for every change used to go through it.
+//! After a change of a command it is notified, before the command is answered. Three things make
+//! that enough:
+//!
+//! * a node that it may know is in the table of nodes before its attributes are read for an answer
+//!   (`Server::reply_entry`), so that a change either is in the answer or finds the node there;
+//! * an answer that was read before a change may still be on its way: the kernel then knows nothing
+//!   of the node, and is notified again until it does, or the node is gone from the table;
+//! * a name is looked up and listed under the directory's lock, which the notification takes too.
+//!
+//! So the thread that notifies must be none that answers requests.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use uext4::Ino;
+use uext4_remote::server::Observer;
+
+use crate::reply::node_of;
+use crate::server::Server;
+use crate::transport::dev::{Device, Forgotten};
+
+/// How often, and after which pause, the kernel is notified of a node that it does not know yet.
+const TRIES: u32 = 50;
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// What the kernel knows of a mount.
+#[derive(Debug)]
+pub struct KernelCache {
+    server: Arc<Server>,
+    device: Arc<Device>,
+}
+
+impl KernelCache {
+    /// That of a mount.
+    pub fn new(server: &Arc<Server>, device: &Arc<Device>) -> Self {
+        Self {
+            server: Arc::clone(server),
+            device: Arc::clone(device),
+        }
+    }
+
+    fn forget(&self, id: u64, what: Forgotten) {
+        for _ in 0..TRIES {
+            if self.server.nodes().get(id).is_err() {
+                return;
+            }
+            match self.device.forget(id, what) {
+                Err(Errno::NOENT) => thread::sleep(PAUSE),
+                // Of a mount that has ended it knows nothing.
+                _ => return,
+            }
+        }
+    }
+}
+
+impl Observer for KernelCache {
+    fn name(&self, dir: Ino, name: &[u8]) {
+        let dir = node_of(dir.0.into());
+        if self.server.nodes().get(dir).is_ok() {
+            // It fails where the kernel knows nothing of the name.
+            _ = self.device.forget_name(dir, name);
+        }
+    }
+
+    fn inode(&self, ino: Ino) {
+        self.forget(node_of(ino.0.into()), Forgotten::Contents);
+    }
+
+    fn many(&self) {
+        for id in self.server.nodes().ids() {
+            self.forget(id, Forgotten::Attributes);
+        }
+    }
+}
