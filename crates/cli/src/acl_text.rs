@@ -1,7 +1,7 @@
 //! ACLs as text, as getfacl(1) prints and setfacl(1) takes them, with numbers of users and groups:
 //! names of this machine mean nothing in an image.
 
-use uext4::{Error, Inode};
+use uext4::Error;
 use uext4_ondisk::acl::{ACL_UNDEFINED_ID, Acl, AclEntry, AclTag};
 
 /// The attribute of the ACL that says who may access an inode.
@@ -22,7 +22,7 @@ pub fn from_value(value: uext4::Result<Vec<u8>>) -> uext4::Result<Option<Acl>> {
 }
 
 /// The access ACL of an inode that has no attribute for it: its permissions.
-pub fn of_mode(inode: &Inode) -> Acl {
+pub fn of_mode(mode: u16) -> Acl {
     let tags = [
         (AclTag::UserObj, 6),
         (AclTag::GroupObj, 3),
@@ -30,7 +30,7 @@ pub fn of_mode(inode: &Inode) -> Acl {
     ];
     let entry = |(tag, shift): (AclTag, u16)| AclEntry {
         tag,
-        perm: inode.mode >> shift & 7,
+        perm: mode >> shift & 7,
     };
     Acl {
         entries: tags.map(entry).to_vec(),

@@ -10,7 +10,7 @@ use crate::commands::{
     diff, doctor, du, fallocate, find, frag, fsck, get, getfacl, getfattr, grep, grow, help, info,
     ln, ls, lsattr, man, manifest, mkdir, mkfs, mount, mv, output, put, quota, repair, rm, salvage,
     script, setfacl, setfattr, shrink, stat, stats, sync, tar, touch, tree, trim, truncate, tune,
-    umount, undo,
+    umount, undo, untar,
 };
 use crate::failure::{self, Exit, Failure};
 use crate::help::with_front_page;
@@ -57,6 +57,7 @@ pub enum Command {
     Salvage(Box<salvage::SalvageArgs>),
     Fsck(Box<fsck::FsckArgs>),
     Put(Change<put::PutArgs>),
+    Untar(Change<untar::UntarArgs>),
     Mkdir(Change<mkdir::MkdirArgs>),
     Rm(Change<rm::RmArgs>),
     Mv(Change<mv::MvArgs>),
@@ -146,6 +147,7 @@ fn dispatch(asked_for: &Command, out: &mut Output) -> Result<Exit, Failure> {
         Command::Lsattr(args) => lsattr::run(&args.what, &open::open(&args.image)?, out),
         Command::Getfacl(args) => getfacl::run(&args.what, &open::open(&args.image)?, out),
         Command::Put(args) => change::run(&args.image, &args.what),
+        Command::Untar(args) => change::run(&args.image, &args.what),
         Command::Mkdir(args) => change::run(&args.image, &args.what),
         Command::Rm(args) => change::run(&args.image, &args.what),
         Command::Mv(args) => change::run(&args.image, &args.what),

@@ -57,6 +57,7 @@ pub mod truncate;
 pub mod tune;
 pub mod umount;
 pub mod undo;
+pub mod untar;
 
 use std::ffi::OsStr;
 use std::io::{BufWriter, Write};

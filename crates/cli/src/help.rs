@@ -28,7 +28,7 @@ Make an image:
   mkfs           Make an empty file system, with the flags of mke2fs
   clone          Copy an image, and give the copy a UUID of its own
 Change an image (every change goes through the journal):
-  put            Copy files and directories into the image
+  put, untar     Copy files and directories into the image; extract an archive into it
   mkdir, touch, ln, mv, rm, chmod, chown, truncate, fallocate, setfattr, chattr, setfacl
                  Change files, as the programs of the same names do
   script         Run many commands in one opening of the image
@@ -99,7 +99,9 @@ memory. They also accept:
   --no-replay           Read the file system as it is on disk, without replaying its journal
 
 Commands that change an image use its journal: whatever interrupts them, the image stays
-consistent. They also accept:
+consistent. If uext4 has mounted the image, its daemon makes the changes, and programs that use the
+mount see them at once; a directory of the mount may stand in the place of IMAGE, and is the root
+of all paths then. They also accept, on an image that is not mounted:
 
   --options NAME=VALUE,…
                         Options of the engine, as `uext4 mount -o` has them: stripe=N, discard,

@@ -42,6 +42,7 @@ mod mke2fs;
 mod mode;
 mod mount_failure;
 mod mount_options;
+mod mounted;
 mod open;
 mod overwrite;
 mod owner;

@@ -1,9 +1,10 @@
-//! Where a running mount is asked how it does: a socket whose name is the number of the mount's
-//! device, and a file that is written every some seconds.
+//! Where a running mount is asked how it does, and takes commands: a socket whose name is the
+//! number of the mount's device; and a file that is written every some seconds.
 //!
 //! ```text
 //! /run/uext4/0:57            root's mounts; else $XDG_RUNTIME_DIR/uext4/0:57; mode 0600
 //!   ◀── "metrics\n", or a GET of HTTP       ──▶ the page of crate::metrics, then the end
+//!   ◀── "operations 1 VERSION\n"            ──▶ "ok\n", or why not; then frames of uext4_remote
 //! ```
 
 use std::fs::{self, File};
@@ -11,11 +12,14 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use uext4_fuse::mount::Mounted;
 use uext4_fuse::mountinfo::Number;
+use uext4_remote::server::Server as Operations;
 
 use crate::failure::Failure;
 use crate::metrics::Metrics;
@@ -25,6 +29,12 @@ use crate::sandbox::Needed;
 const INTERVAL: Duration = Duration::from_secs(10);
 /// How long a client may take to ask, and to read the answer.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Clients with commands at the same time, at most.
+const CLIENTS_MAX: usize = 16;
+/// What one with commands says first: both ends must be of one version.
+pub const QUESTION: &str = concat!("operations 1 ", env!("CARGO_PKG_VERSION"), "\n");
+/// What it is answered.
+pub const GREETING: &str = "ok\n";
 /// Bytes of a question at most.
 const QUESTION_MAX: u64 = 4096;
 
@@ -144,7 +154,7 @@ impl Listener {
     }
 
     /// Answers clients from now on. The threads are never joined.
-    pub fn serve(self, metrics: &Metrics) -> Option<Socket> {
+    pub fn serve(self, metrics: &Metrics, operations: Option<Operations>) -> Option<Socket> {
         if let Some(path) = self.file {
             let metrics = metrics.clone();
             let named = thread::Builder::new().name("uext4-metrics".to_owned());
@@ -158,10 +168,14 @@ impl Listener {
         }
         let (listener, socket) = self.socket?;
         let metrics = metrics.clone();
+        let clients = Clients {
+            operations,
+            connected: Arc::default(),
+        };
         let answer = move || {
             for stream in listener.incoming() {
                 // One who does not ask, or does not listen, is left alone.
-                _ = stream.and_then(|stream| reply(stream, &metrics));
+                _ = stream.and_then(|stream| reply(stream, &metrics, &clients));
             }
         };
         let named = thread::Builder::new().name("uext4-stats".to_owned());
@@ -179,12 +193,54 @@ fn listen(path: PathBuf) -> io::Result<(UnixListener, Socket)> {
     Ok((listener, Socket { path, id }))
 }
 
-fn reply(mut stream: UnixStream, metrics: &Metrics) -> io::Result<()> {
+/// Those who have commands.
+struct Clients {
+    operations: Option<Operations>,
+    connected: Arc<AtomicUsize>,
+}
+
+impl Clients {
+    /// Serves one by a thread of its own.
+    fn serve(&self, mut stream: UnixStream) -> io::Result<()> {
+        let Some(operations) = self.operations.clone() else {
+            return stream.write_all(b"the file system is mounted for reading\n");
+        };
+        if self.connected.fetch_add(1, Ordering::Relaxed) >= CLIENTS_MAX {
+            self.connected.fetch_sub(1, Ordering::Relaxed);
+            return stream.write_all(b"too many commands are connected\n");
+        }
+        stream.set_read_timeout(None)?;
+        stream.set_write_timeout(None)?;
+        let connected = Connected(Arc::clone(&self.connected));
+        let named = thread::Builder::new().name("uext4-client".to_owned());
+        let serving = named.spawn(move || {
+            stream.write_all(GREETING.as_bytes())?;
+            let served = operations.serve(&stream);
+            drop(connected);
+            served
+        });
+        serving.map(|_| ())
+    }
+}
+
+/// One of the clients; dropping it makes room for another.
+struct Connected(Arc<AtomicUsize>);
+
+impl Drop for Connected {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn reply(mut stream: UnixStream, metrics: &Metrics, clients: &Clients) -> io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut question = String::new();
     let mut reader = BufReader::new((&stream).take(QUESTION_MAX));
     reader.read_line(&mut question)?;
+    if question == QUESTION {
+        return clients.serve(stream);
+    }
     let is_http = question.starts_with("GET ");
     while is_http && reader.read_line(&mut question)? > 2 {}
     let page = metrics.text();

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use uext4::rescue::{Rescue, SuperblockCopy};
-use uext4::{FollowLast, Image, Inode, OpenInode, OpenOptions, Volume};
+use uext4::{FollowLast, Image, Inode, OpenOptions, Volume};
 use uext4_blockdev::partition::{self, Found};
 use uext4_blockdev::{
     Access, BlockDevice, Error as BlockError, FileDevice, SubDevice, SystemClock, attached,
@@ -14,6 +14,7 @@ use uext4_blockdev::{
 use uext4_ondisk::features::Incompat;
 use uext4_ondisk::superblock::{STATE_ERROR, SUPERBLOCK_OFFSET, SuperBlock};
 use uext4_ondisk::{BlockSize, Damage, Ino};
+use uext4_remote::{Node, Tree};
 
 use crate::args::{ImageArgs, PlaceArgs, WriteArgs};
 use crate::device_failure::device_failure;
@@ -468,7 +469,7 @@ pub fn resolve(fs: &Image, path: &[u8], last: FollowLast) -> Result<Inode, Failu
 ///
 /// # Errors
 /// As [`resolve`].
-pub fn resolve_rw(fs: &Volume, path: &[u8], last: FollowLast) -> Result<OpenInode, Failure> {
+pub fn resolve_rw(fs: &Tree, path: &[u8], last: FollowLast) -> Result<Node, Failure> {
     find_rw(fs, path, last).map_err(|error| Failure::engine(escaped(path), &error))
 }
 
@@ -476,32 +477,47 @@ pub fn resolve_rw(fs: &Volume, path: &[u8], last: FollowLast) -> Result<OpenInod
 ///
 /// # Errors
 /// As [`Volume::open_path`]; [`uext4::Error::NotPermitted`] for what is never reached by name.
-pub fn find_rw(fs: &Volume, path: &[u8], last: FollowLast) -> uext4::Result<OpenInode> {
+pub fn find_rw(fs: &Tree, path: &[u8], last: FollowLast) -> uext4::Result<Node> {
     match number(path) {
-        Some(ino) if fs.is_hidden(ino) => Err(uext4::Error::NotPermitted {
-            what: "the inode is the file system's own",
-        }),
         Some(ino) => fs.open_inode(ino),
-        None => fs.open_path(meant(fs, path), last),
+        None => fs.open_path(&meant(fs, path), last),
+    }
+}
+
+/// A file system in which a path may be there.
+pub trait HasPaths {
+    /// Whether it is. A symbolic link at its end is not followed.
+    fn has(&self, path: &[u8]) -> bool;
+}
+
+impl HasPaths for Image {
+    fn has(&self, path: &[u8]) -> bool {
+        self.resolve(path, FollowLast::No).is_ok()
+    }
+}
+
+impl HasPaths for Tree {
+    fn has(&self, path: &[u8]) -> bool {
+        self.open_path(path, FollowLast::No).is_ok()
     }
 }
 
 /// The path that is meant: `hex:…`, for a whole path or a name in it, stands for the bytes of its
 /// digits, as in JSON, where there is such a path; else it is a name like others.
-pub fn meant<'a>(fs: &Image, path: &'a [u8]) -> Cow<'a, [u8]> {
-    let decoded = decoded(path, |_| true).filter(|path| fs.resolve(path, FollowLast::No).is_ok());
+pub fn meant<'a>(fs: &impl HasPaths, path: &'a [u8]) -> Cow<'a, [u8]> {
+    let decoded = decoded(path, |_| true).filter(|path| fs.has(path));
     decoded.map_or(Cow::Borrowed(path), Cow::Owned)
 }
 
 /// The path that is meant where its last name may be new. Of `hex:…` that stands for no name that
 /// is there, only what JSON would write so is decoded: bytes that are no UTF-8, or begin with
 /// `hex:`.
-pub fn meant_new<'a>(fs: &Image, path: &'a [u8]) -> Cow<'a, [u8]> {
+pub fn meant_new<'a>(fs: &impl HasPaths, path: &'a [u8]) -> Cow<'a, [u8]> {
     let meant_now = meant(fs, path);
     if !path.windows(4).any(|four| four == b"hex:") {
         return meant_now;
     }
-    if matches!(meant_now, Cow::Owned(_)) || fs.resolve(path, FollowLast::No).is_ok() {
+    if matches!(meant_now, Cow::Owned(_)) || fs.has(path) {
         return meant_now;
     }
     let end = path.iter().rposition(|&b| b != b'/').map_or(0, |at| at + 1);

@@ -3,20 +3,22 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use uext4::{Creation, Error, FileType, FollowLast, NewInode, OpenInode, Volume};
+use uext4::{Creation, Error, FileType, FollowLast, NewInode, Volume};
 
 use super::bytes;
 use crate::args::WriteArgs;
 use crate::below::each_below;
 use crate::failure::{Complaints, Exit, Failure};
+use crate::mounted;
 use crate::open;
 use crate::show::escaped;
 use uext4_image::walk::joined;
+use uext4_remote::{Node, Tree};
 
 /// The file system that is changed, and where failures of single files are reported.
 pub struct Target<'a> {
-    /// Opened for writing.
-    pub fs: &'a Volume,
+    /// Opened for writing, here or by the daemon of a mount.
+    pub fs: &'a Tree,
     /// The image it is in.
     pub image: &'a Path,
     /// What could not be done while the rest went on.
@@ -66,7 +68,7 @@ pub trait Operation {
 /// # Errors
 /// What ends the change early, or keeps it from becoming durable.
 pub fn run(image: &WriteArgs, change: &dyn Operation) -> Result<Exit, Failure> {
-    let fs = open::open_rw(image)?;
+    let fs = mounted::open_rw(image)?;
     let mut complaints = Complaints::new();
     let done = change.apply(&mut Target {
         fs: &fs,
@@ -74,7 +76,7 @@ pub fn run(image: &WriteArgs, change: &dyn Operation) -> Result<Exit, Failure> {
         complaints: &mut complaints,
         is_script_on_stdin: false,
     });
-    close(&fs, &image.place.image, done)?;
+    close_tree(&fs, &image.place.image, done)?;
     Ok(complaints.exit())
 }
 
@@ -83,7 +85,22 @@ pub fn run(image: &WriteArgs, change: &dyn Operation) -> Result<Exit, Failure> {
 /// # Errors
 /// What was done so far says, else what closing says.
 pub fn close<T>(fs: &Volume, image: &Path, done: Result<T, Failure>) -> Result<T, Failure> {
-    let closed = fs.close();
+    closed(fs.close(), image, done)
+}
+
+/// The same, where another process may have it open: it keeps it so.
+///
+/// # Errors
+/// As [`close`].
+pub fn close_tree<T>(fs: &Tree, image: &Path, done: Result<T, Failure>) -> Result<T, Failure> {
+    closed(fs.close(), image, done)
+}
+
+fn closed<T>(
+    closed: uext4::Result<()>,
+    image: &Path,
+    done: Result<T, Failure>,
+) -> Result<T, Failure> {
     let done = done?;
     closed.map_err(|error| Failure::engine(image.display(), &error))?;
     Ok(done)
@@ -114,7 +131,7 @@ impl Target<'_> {
     pub fn each_inode(
         &mut self,
         which: &Which<'_>,
-        change: impl Fn(&OpenInode) -> uext4::Result<()>,
+        change: impl Fn(&Node) -> uext4::Result<()>,
     ) -> Result<(), Failure> {
         self.each(which.paths, |target, path| {
             let top = target.inode(path, which.last)?;
@@ -143,7 +160,7 @@ impl Target<'_> {
     ///
     /// # Errors
     /// Exit 1 if there is none.
-    pub fn inode(&self, path: &[u8], last: FollowLast) -> Result<OpenInode, Failure> {
+    pub fn inode(&self, path: &[u8], last: FollowLast) -> Result<Node, Failure> {
         open::resolve_rw(self.fs, path, last)
     }
 
@@ -157,7 +174,7 @@ impl Target<'_> {
         path: &[u8],
         last: FollowLast,
         missing: Missing,
-        f: impl FnOnce(&OpenInode) -> uext4::Result<()>,
+        f: impl FnOnce(&Node) -> uext4::Result<()>,
     ) -> Result<(), Failure> {
         match open::find_rw(self.fs, path, last) {
             Err(Error::NotFound) if missing == Missing::Skip => Ok(()),
@@ -177,11 +194,17 @@ impl Target<'_> {
 
     /// `path`, or if that is a directory the path of `name` in it.
     pub fn inside(&self, path: &[u8], name: &[u8]) -> Vec<u8> {
-        let found = self.fs.open_path(path, FollowLast::Yes);
-        match found {
-            Ok(inode) if inode.inode().file_type == FileType::Directory => joined(path, name),
-            _ => path.to_vec(),
+        match self.is_dir(path) {
+            true => joined(path, name),
+            false => path.to_vec(),
         }
+    }
+
+    /// Whether there is a directory of this path.
+    pub fn is_dir(&self, path: &[u8]) -> bool {
+        let found = self.fs.open_path(path, FollowLast::Yes);
+        let view = found.and_then(|inode| inode.view());
+        view.is_ok_and(|view| view.file_type() == FileType::Directory)
     }
 }
 

@@ -4,7 +4,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
-use uext4::{Error, FileType, FollowLast, InodeFlags, OpenInode, SetAttributes};
+use uext4::{Error, FileType, FollowLast, InodeFlags, SetAttributes};
+use uext4_remote::Node;
 
 use super::bytes;
 use super::change::{Operation, Target, Which};
@@ -74,16 +75,16 @@ impl Operation for ChattrArgs {
 }
 
 impl ChattrArgs {
-    fn change(&self, change: FlagChange, inode: &OpenInode) -> uext4::Result<()> {
-        let now = inode.inode();
-        let is_dir = now.file_type == FileType::Directory;
-        if !is_dir && now.file_type != FileType::Regular {
+    fn change(&self, change: FlagChange, inode: &Node) -> uext4::Result<()> {
+        let now = inode.view()?;
+        let is_dir = now.file_type() == FileType::Directory;
+        if !is_dir && now.file_type() != FileType::Regular {
             return match self.recursive {
                 true => Ok(()),
                 false => Err(unsupported("flags of what is no file and no directory")),
             };
         }
-        let mut wanted = change.apply(now.flags);
+        let mut wanted = change.apply(now.flags());
         let of_dirs = InodeFlags::TOPDIR | InodeFlags::PROJINHERIT;
         if !is_dir {
             wanted.remove(InodeFlags::DIRSYNC);
@@ -106,7 +107,7 @@ impl ChattrArgs {
         // What makes an inode immutable is the last to be set, and the first to be removed.
         let is_all = rest == SetAttributes::default();
         let steps = [with(wanted - fixing), rest, with(wanted)];
-        let needed = match (now.flags.intersects(fixing), wanted.intersects(fixing)) {
+        let needed = match (now.flags().intersects(fixing), wanted.intersects(fixing)) {
             _ if is_all => &steps[2..],
             (false, true) => &steps[1..],
             (_, false) => &steps[..2],

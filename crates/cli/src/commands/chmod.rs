@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use uext4::{FileType, FollowLast, OpenInode, SetAttributes};
+use uext4::{FileType, FollowLast, SetAttributes};
+use uext4_remote::Node;
 
 use super::change::{Operands, Operation, Target, Which};
 use crate::failure::Failure;
@@ -47,13 +48,13 @@ impl Operation for ChmodArgs {
 }
 
 impl ChmodArgs {
-    fn change(&self, inode: &OpenInode) -> uext4::Result<()> {
-        let now = inode.inode();
-        if now.file_type == FileType::Symlink {
+    fn change(&self, inode: &Node) -> uext4::Result<()> {
+        let now = inode.view()?;
+        if now.file_type() == FileType::Symlink {
             return Ok(());
         }
         inode.set_attributes(&SetAttributes {
-            mode: Some(self.mode.apply(now.mode, now.file_type)),
+            mode: Some(self.mode.apply(now.mode, now.file_type())),
             ..SetAttributes::default()
         })
     }

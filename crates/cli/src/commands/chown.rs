@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use uext4::{FollowLast, OpenInode, SetAttributes};
+use uext4::{FollowLast, SetAttributes};
+use uext4_remote::Node;
 
 use super::change::{Operands, Operation, Target, Which};
 use crate::args::long_help;
@@ -57,7 +58,7 @@ impl Operation for ChownArgs {
 }
 
 impl ChownArgs {
-    fn change(&self, inode: &OpenInode) -> uext4::Result<()> {
+    fn change(&self, inode: &Node) -> uext4::Result<()> {
         inode.set_attributes(&SetAttributes {
             uid: self.owner.uid,
             gid: self.owner.gid,

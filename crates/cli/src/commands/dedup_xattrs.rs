@@ -7,6 +7,8 @@ use uext4::FollowLast;
 
 use super::{Output, bytes, change};
 use crate::args::WriteArgs;
+use uext4_remote::{Node, Tree};
+
 use crate::below::each_below;
 use crate::failure::{Complaints, Exit, Failure};
 use crate::json::Json;
@@ -44,13 +46,19 @@ pub fn run(args: &DedupXattrsArgs, out: &mut Output) -> Result<Exit, Failure> {
     }
     let mut complaints = Complaints::new();
     let (mut moved, mut failed) = (0u64, Vec::new());
-    let merged = open::resolve_rw(&fs, b"/", FollowLast::No).map(|top| {
+    let top = open::resolve_rw(&Tree::Local(fs.clone()), b"/", FollowLast::No);
+    let merged = top.map(|top| {
         each_below(
             &top,
             b"/",
-            &mut |inode, path| match inode.share_xattrs() {
-                Ok(has_moved) => moved += u64::from(has_moved),
-                Err(error) => complaints.engine(escaped(path), &error),
+            &mut |node, path| {
+                let Node::Local(inode) = node else {
+                    return;
+                };
+                match inode.share_xattrs() {
+                    Ok(has_moved) => moved += u64::from(has_moved),
+                    Err(error) => complaints.engine(escaped(path), &error),
+                }
             },
             &mut |path, error| failed.push(Failure::engine(escaped(path), error)),
         );

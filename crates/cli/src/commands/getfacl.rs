@@ -128,7 +128,7 @@ impl List<'_> {
         };
         let both = self.args.access == self.args.default;
         let access = match both || self.args.access {
-            true => Some(acl(ACCESS)?.unwrap_or_else(|| of_mode(inode))),
+            true => Some(acl(ACCESS)?.unwrap_or_else(|| of_mode(inode.mode))),
             false => None,
         };
         let default = match both || self.args.default {

@@ -64,7 +64,12 @@ impl Operation for LnArgs {
 impl LnArgs {
     fn make(&self, target: &Target<'_>, to: &[u8], path: &[u8]) -> uext4::Result<()> {
         match self.symbolic {
-            true => target.fs.symlink(to, path, &by_root(0o777)).map(|_| ()),
+            true => {
+                let made = target
+                    .fs
+                    .create(path, NewInode::Symlink(to), &by_root(0o777));
+                made.map(|_| ())
+            }
             false => target.fs.link(to, path),
         }
     }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use uext4::FileType;
+use uext4::{FileType, NewInode};
 
 use super::change::{Operands, Operation, Target, about, by_root};
 use crate::failure::Failure;
@@ -43,7 +43,7 @@ impl Operation for MkdirArgs {
             let fs = target.fs;
             let path = &*open::meant_new(fs, path);
             let made = match self.parents {
-                false => fs.create_dir(path, &by_root(mode)),
+                false => fs.create(path, NewInode::Directory, &by_root(mode)),
                 true => match fs.open_parent(path) {
                     // Those on the way get the usual permissions.
                     Err(uext4::Error::NotFound) => {

@@ -375,7 +375,7 @@ fn begin(
     };
     let session = Session::begin(mount.server, mount.fd, how).map_err(system)?;
     metrics.set_transport(session.transport());
-    let socket = listener.serve(metrics);
+    let socket = listener.serve(metrics, session.operations());
     Ok(Begun {
         session,
         unmount_status,

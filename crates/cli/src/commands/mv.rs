@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use uext4::RenameMode;
+use uext4_remote::wire::Rename;
 
 use super::bytes;
 use super::change::{Operands, Operation, Target, about, last_name};
@@ -45,9 +45,9 @@ impl Operation for MvArgs {
         let old = &*open::meant(target.fs, bytes(self.old.as_os_str()));
         let new = &*open::meant_new(target.fs, bytes(self.new.as_os_str()));
         let (new, mode) = match (self.exchange, self.no_clobber) {
-            (true, _) => (new.to_vec(), RenameMode::Exchange),
-            (_, true) => (target.inside(new, last_name(old)), RenameMode::NoReplace),
-            _ => (target.inside(new, last_name(old)), RenameMode::Replace),
+            (true, _) => (new.to_vec(), Rename::Exchange),
+            (_, true) => (target.inside(new, last_name(old)), Rename::NoReplace),
+            _ => (target.inside(new, last_name(old)), Rename::Replace),
         };
         let moved = target.fs.rename(old, &new, mode);
         moved.map_err(|error| match error {

@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use clap::Args;
-use uext4::{FileType, FollowLast, OpenInode};
+use uext4::{FileType, FollowLast};
 use uext4_image::{Attributes, Error as PutError, Existing, PutOptions, SourceOptions};
 
 use super::bytes;
@@ -20,6 +20,7 @@ use crate::owner::{self, Owner};
 use crate::phase_bar::PhaseBar;
 use crate::show::escaped;
 use uext4_image::walk::joined;
+use uext4_remote::Node;
 
 /// Copy files and directories into the image
 ///
@@ -108,7 +109,7 @@ impl Operation for PutArgs {
                 gid: self.owner.and_then(|owner| owner.gid),
                 ..SourceOptions::default()
             },
-            overwrite: self.overwrite,
+            existing: self.existing(),
             whole: self.atomic,
             attributes: self.attributes(),
             no_xattrs: self.no_xattrs,
@@ -145,6 +146,13 @@ impl Operation for PutArgs {
 }
 
 impl PutArgs {
+    fn existing(&self) -> Existing {
+        match self.overwrite || self.atomic {
+            true => Existing::Replace,
+            false => Existing::Refuse,
+        }
+    }
+
     fn attributes(&self) -> Attributes {
         match self.like {
             true => Attributes::OfReplaced,
@@ -153,11 +161,12 @@ impl PutArgs {
     }
 
     /// Whether there is something that the new file can be like.
-    fn check_like(&self, into: &OpenInode, name: &[u8], path: &[u8]) -> Result<(), Failure> {
+    fn check_like(&self, into: &Node, name: &[u8], path: &[u8]) -> Result<(), Failure> {
         if !self.like {
             return Ok(());
         }
-        let old = into.lookup(name).map_err(about(path))?.inode().file_type;
+        let old = into.lookup(name).and_then(|old| old.view());
+        let old = old.map_err(about(path))?.file_type();
         let is_special = |source: fs::Metadata| !source.is_file();
         let source = match self.source.as_os_str() == "-" {
             true => None,
@@ -176,12 +185,7 @@ impl PutArgs {
             let what = "put - would read the script itself";
             return Err(Failure::new(Exit::Usage, what).hint("give the script with -f FILE"));
         }
-        let is_dir = |inode: &OpenInode| inode.inode().file_type == FileType::Directory;
-        if target
-            .fs
-            .open_path(path, FollowLast::Yes)
-            .is_ok_and(|inode| is_dir(&inode))
-        {
+        if target.is_dir(path) {
             let failure = about(path)(uext4::Error::IsDirectory);
             let named = joined(path, b"NAME");
             return Err(failure.hint(format!(
@@ -198,13 +202,10 @@ impl PutArgs {
         how.uid = self.owner.and_then(|owner| owner.uid).unwrap_or(0);
         how.gid = self.owner.and_then(|owner| owner.gid).unwrap_or(0);
         self.check_like(&into, name, path)?;
-        let existing = match self.overwrite || self.atomic {
-            true => Existing::Replace,
-            false => Existing::Refuse,
-        };
         let mut input = std::io::stdin().lock();
         let attributes = self.attributes();
-        let put = uext4_image::put_stream(&mut input, &into, name, &how, existing, attributes);
+        let put =
+            uext4_image::put_stream(&mut input, &into, name, &how, self.existing(), attributes);
         put.map_err(|error| match error {
             PutError::Entry { source, .. } if matches!(source, uext4::Error::Exists) => {
                 about(path)(source).hint("--overwrite replaces it")
@@ -236,9 +237,16 @@ fn destination<'a>(
     target: &Target<'_>,
     source: &'a [u8],
     path: &'a [u8],
-) -> Result<(OpenInode, Option<&'a [u8]>), Failure> {
-    let exists = target.fs.open_path(path, FollowLast::Yes).ok();
-    let exists = exists.filter(|inode| inode.inode().file_type == FileType::Directory);
+) -> Result<(Node, Option<&'a [u8]>), Failure> {
+    let is_dir = |node: &Node| {
+        let view = node.view();
+        view.is_ok_and(|view| view.file_type() == FileType::Directory)
+    };
+    let exists = target
+        .fs
+        .open_path(path, FollowLast::Yes)
+        .ok()
+        .filter(is_dir);
     let contents = source.ends_with(b"/.") || matches!(source, b"." | b"/");
     match exists {
         Some(dir) if contents => Ok((dir, None)),
@@ -251,7 +259,7 @@ fn destination<'a>(
 }
 
 /// The failure that an error leads to.
-fn failure(error: PutError) -> Failure {
+pub fn failure(error: PutError) -> Failure {
     match error {
         PutError::Entry { path, source } => about(bytes(path.as_os_str()))(source),
         error => Failure::new(exit(&error), shown(&error)),
@@ -268,7 +276,7 @@ fn is_exists(error: &PutError) -> bool {
     )
 }
 
-fn exit(error: &PutError) -> Exit {
+pub fn exit(error: &PutError) -> Exit {
     match error {
         PutError::Entry { source, .. } => exit_of(source).max(Exit::Incomplete),
         PutError::Source { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
@@ -279,6 +287,6 @@ fn exit(error: &PutError) -> Exit {
     }
 }
 
-fn shown(error: &PutError) -> String {
+pub fn shown(error: &PutError) -> String {
     escaped(error.to_string().as_bytes())
 }

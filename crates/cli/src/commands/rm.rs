@@ -42,7 +42,7 @@ impl Operation for RmArgs {
             let removed = match self.recursive {
                 true => fs.remove_all(path),
                 false => fs.open_path(path, FollowLast::No).and_then(|inode| {
-                    let is_dir = inode.inode().file_type == FileType::Directory;
+                    let is_dir = inode.view()?.file_type() == FileType::Directory;
                     drop(inode);
                     match is_dir {
                         true => Err(Error::IsDirectory),

@@ -9,11 +9,12 @@ use std::path::PathBuf;
 
 use clap::{ArgMatches, Args, Command, CommandFactory, FromArgMatches, Parser};
 use uext4::Volume;
+use uext4_remote::Tree;
 
 use super::change::{self, Operation, Target};
 use super::{
     Output, bdi, cat, chattr, chmod, chown, fallocate, getfacl, getfattr, ln, ls, lsattr, mkdir,
-    mv, put, rm, setfacl, setfattr, stat, touch, truncate,
+    mv, put, rm, setfacl, setfattr, stat, touch, truncate, untar,
 };
 use crate::args::{PlaceArgs, WriteArgs};
 use crate::failure::{Complaints, Exit, Failure};
@@ -25,7 +26,7 @@ const LINE_MAX: u64 = 1 << 20;
 /// Run many commands in one opening of the image
 ///
 /// Each line is a command as on the command line, without the program and the image: "mkdir -p
-/// /srv". Words are quoted as in a shell; # begins a comment. The commands are put, mkdir, rm,
+/// /srv". Words are quoted as in a shell; # begins a comment. The commands are put, untar, mkdir, rm,
 /// mv, ln, chmod, chown, setfattr, getfattr, chattr, lsattr, setfacl, getfacl, truncate, fallocate,
 /// touch, ls, cat, stat, stats (data that wait to be written) and sync (makes all changes so far
 /// durable). "put -" needs the script in a file (-f). The first error ends the script and is
@@ -56,6 +57,7 @@ pub struct ScriptArgs {
 #[command(name = "script")]
 enum Line {
     Put(put::PutArgs),
+    Untar(untar::UntarArgs),
     Mkdir(mkdir::MkdirArgs),
     Rm(rm::RmArgs),
     Mv(mv::MvArgs),
@@ -145,6 +147,7 @@ impl Parsers {
 fn line_of(name: &[u8], matches: &mut ArgMatches) -> Result<Line, clap::Error> {
     Ok(match name {
         b"put" => Line::Put(FromArgMatches::from_arg_matches_mut(matches)?),
+        b"untar" => Line::Untar(FromArgMatches::from_arg_matches_mut(matches)?),
         b"mkdir" => Line::Mkdir(FromArgMatches::from_arg_matches_mut(matches)?),
         b"rm" => Line::Rm(FromArgMatches::from_arg_matches_mut(matches)?),
         b"mv" => Line::Mv(FromArgMatches::from_arg_matches_mut(matches)?),
@@ -178,9 +181,9 @@ pub fn run(args: &ScriptArgs, out: &mut Output) -> Result<Exit, Failure> {
             Box::new(file.map_err(|error| Failure::io(path.display(), &error))?)
         }
     };
-    let fs = crate::open::open_rw(&args.image)?;
+    let fs = crate::mounted::open_rw(&args.image)?;
     let done = run_lines(args, &fs, &mut BufReader::new(input), out);
-    change::close(&fs, &args.image.place.image, done)
+    change::close_tree(&fs, &args.image.place.image, done)
 }
 
 /// Runs all lines on a file system that is open, also those after an error.
@@ -203,12 +206,17 @@ pub fn run_all(fs: &Volume, lines: &mut dyn BufRead, out: Box<dyn Write>) -> Res
         file: None,
         keep_going: true,
     };
-    run_lines(&args, fs, lines, &mut super::output(out))
+    run_lines(
+        &args,
+        &Tree::Local(fs.clone()),
+        lines,
+        &mut super::output(out),
+    )
 }
 
 fn run_lines(
     args: &ScriptArgs,
-    fs: &Volume,
+    fs: &Tree,
     input: &mut dyn BufRead,
     out: &mut Output,
 ) -> Result<Exit, Failure> {
@@ -279,13 +287,14 @@ fn not_a_line(error: &clap::Error, out: &mut Output) -> Result<Exit, Failure> {
 
 fn run_line(
     args: &ScriptArgs,
-    fs: &Volume,
+    fs: &Tree,
     line: &Line,
     complaints: &mut Complaints,
     out: &mut Output,
 ) -> Result<Exit, Failure> {
     let operation: &dyn Operation = match line {
         Line::Put(line) => line,
+        Line::Untar(line) => line,
         Line::Mkdir(line) => line,
         Line::Rm(line) => line,
         Line::Mv(line) => line,
@@ -299,7 +308,7 @@ fn run_line(
         Line::Fallocate(line) => line,
         Line::Touch(line) => line,
         // A look that writes nothing: it is to find what is dirty.
-        Line::Stats(line) => return bdi::run(line, fs, out),
+        Line::Stats(line) => return bdi::run(line, opened_here(fs)?, out),
         _ => return read(args, fs, line, out),
     };
     operation.apply(&mut Target {
@@ -311,13 +320,28 @@ fn run_line(
     Ok(Exit::Success)
 }
 
+/// The file system, where this process has it open.
+fn opened_here(fs: &Tree) -> Result<&Volume, Failure> {
+    match fs {
+        Tree::Local(fs) => Ok(fs),
+        Tree::Remote(_) => {
+            let what = "the image is mounted, and this command only reads";
+            Err(Failure::new(Exit::CouldNot, what).hint("read it in the mount with other programs"))
+        }
+    }
+}
+
 /// Commands that change nothing.
-fn read(args: &ScriptArgs, fs: &Volume, line: &Line, out: &mut Output) -> Result<Exit, Failure> {
+fn read(args: &ScriptArgs, fs: &Tree, line: &Line, out: &mut Output) -> Result<Exit, Failure> {
     // Data that wait to be written lie in no block that `stat` could report.
     if matches!(line, Line::Stat(_) | Line::Sync) {
         let synced = fs.sync();
         synced.map_err(|error| Failure::engine(args.image.place.image.display(), &error))?;
     }
+    if matches!(line, Line::Sync) {
+        return Ok(Exit::Success);
+    }
+    let fs = opened_here(fs)?;
     match line {
         Line::Getfattr(line) => getfattr::run(line, fs, out),
         Line::Lsattr(line) => lsattr::run(line, fs, out),
@@ -334,7 +358,8 @@ mod tests {
     use super::*;
 
     /// A line for each command.
-    const LINES: [&str; 28] = [
+    const LINES: [&str; 29] = [
+        "untar -f a.tar /a",
         "put --overwrite --owner 0:0 'a file' /a",
         "mkdir -p /a/b",
         "rm -r /a",

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use uext4::xattr::SetMode;
-use uext4::{Damage, Error, FileType, FollowLast, Invalid, OpenInode, SetAttributes};
+use uext4::{Damage, Error, FileType, FollowLast, Invalid, SetAttributes};
+use uext4_remote::Node;
 
 use super::change::{Operation, Target, Which, about};
 use crate::acl_change::{AclChange, Acls, MaskRule};
@@ -144,8 +145,8 @@ impl SetfaclArgs {
         Ok(entries)
     }
 
-    fn change(&self, change: &AclChange, inode: &OpenInode) -> uext4::Result<()> {
-        let file_type = inode.inode().file_type;
+    fn change(&self, change: &AclChange, inode: &Node) -> uext4::Result<()> {
+        let file_type = inode.view()?.file_type();
         if file_type == FileType::Symlink {
             return Ok(());
         }
@@ -160,15 +161,15 @@ impl SetfaclArgs {
 }
 
 /// The ACLs of an inode.
-fn acls(inode: &OpenInode) -> uext4::Result<Acls> {
+fn acls(inode: &Node) -> uext4::Result<Acls> {
     Ok(Acls {
-        access: from_value(inode.xattr(ACCESS))?.unwrap_or_else(|| of_mode(&inode.inode())),
+        access: from_value(inode.xattr(ACCESS))?.unwrap_or(of_mode(inode.view()?.mode)),
         default: from_value(inode.xattr(DEFAULT))?,
     })
 }
 
 /// Stores those that have changed. Both are ACLs, or nothing is stored.
-fn store(inode: &OpenInode, old: &Acls, new: &Acls) -> uext4::Result<()> {
+fn store(inode: &Node, old: &Acls, new: &Acls) -> uext4::Result<()> {
     for acl in std::iter::once(&new.access).chain(&new.default) {
         acl.validate().map_err(|damage| match damage {
             Damage::Acl { why } => Invalid::Acl(why).into(),
@@ -224,7 +225,7 @@ fn restore(target: &mut Target<'_>, file: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-fn restore_one(inode: &OpenInode, saved: &Saved) -> uext4::Result<()> {
+fn restore_one(inode: &Node, saved: &Saved) -> uext4::Result<()> {
     let change = AclChange {
         set: saved.entries.clone(),
         remove_default: true,
@@ -233,7 +234,7 @@ fn restore_one(inode: &OpenInode, saved: &Saved) -> uext4::Result<()> {
     };
     let old = acls(inode)?;
     let mut new = old.clone();
-    change.apply(&mut new, inode.inode().file_type);
+    change.apply(&mut new, inode.view()?.file_type());
     // First, as it may be refused; a new owner takes away bits that the mode sets again.
     store(inode, &old, &new)?;
     inode.set_attributes(&SetAttributes {
@@ -242,7 +243,7 @@ fn restore_one(inode: &OpenInode, saved: &Saved) -> uext4::Result<()> {
         ..SetAttributes::default()
     })?;
     inode.set_attributes(&SetAttributes {
-        mode: Some(inode.mode() & 0o777 | saved.flags),
+        mode: Some(inode.view()?.mode & 0o777 | saved.flags),
         ..SetAttributes::default()
     })
 }

@@ -72,8 +72,8 @@ impl Operation for TruncateArgs {
         };
         target.each(&self.paths, |target, path| {
             target.file(path, FollowLast::Yes, missing, |file| {
-                let inode = file.inode();
-                match inode.file_type {
+                let inode = file.view()?;
+                match inode.file_type() {
                     FileType::Regular => file.set_attributes(&SetAttributes {
                         size: Some(self.size.apply(inode.size)),
                         ..SetAttributes::default()

@@ -17,11 +17,12 @@ pub const COMMANDS: [&str; 16] = [
 ];
 
 /// Those that write.
-pub const CHANGING: [&str; 29] = [
+pub const CHANGING: [&str; 30] = [
     "build",
     "mkfs",
     "clone",
     "put",
+    "untar",
     "mkdir",
     "rm",
     "mv",

@@ -64,6 +64,7 @@ mod commands;
 mod comparing;
 mod copies;
 mod crowd;
+mod daemon;
 mod direct;
 mod documents;
 mod ends;

@@ -86,6 +86,7 @@ impl Operands for Line {
     fn operands(&mut self) -> Vec<&mut PathBuf> {
         match self {
             Self::Put(line) => line.operands(),
+            Self::Untar(line) => line.operands(),
             Self::Mkdir(line) => line.operands(),
             Self::Rm(line) => line.operands(),
             Self::Mv(line) => line.operands(),
