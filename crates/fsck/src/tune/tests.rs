@@ -1,5 +1,9 @@
 //! Changes, compared with what tune2fs makes of a copy of the same image.
 
+mod cases;
+mod kernel;
+mod power_cut;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
@@ -7,13 +11,13 @@ use std::process::Command;
 use std::sync::Arc;
 
 use uext4_blockdev::{BlockDevice, MemoryDevice};
-use uext4_ondisk::quota::QuotaKind;
-use uext4_testkit::e2fsprogs::assert_clean;
-use uext4_testkit::{SimDevice, SimOptions};
+use uext4_testkit::e2fsprogs::{assert_clean, complaints};
 
 use super::*;
 use crate::tests::TestImage;
 use crate::{UnfinishedRepair, apply};
+use cases::{Case, label};
+use kernel::Mounts;
 
 const BASES: [&str; 3] = [
     "-t ext4 -b 1024 -O ^metadata_csum_seed,^orphan_file",
@@ -73,10 +77,14 @@ fn options() -> Options {
 /// Tunes an image in place.
 fn tune_image(path: &Path, changes: &[Change]) -> Result<u64> {
     let device = device(path);
-    let tuned = tune(&device, &options(), changes, &())?;
-    let count = apply::in_place(&*device, &tuned.overlay, &tuned.writes, None, &|_| ())?;
+    let count = tune_device(&device, changes)?;
     save(path, &device);
     Ok(count)
+}
+
+fn tune_device(device: &Arc<dyn BlockDevice>, changes: &[Change]) -> Result<u64> {
+    let tuned = tune(device, &options(), changes, &())?;
+    apply::in_place(&**device, &tuned.overlay, &tuned.writes, None, &|_| ())
 }
 
 /// The lines of `dumpe2fs -h` that must be equal, without those in `but`.
@@ -117,85 +125,43 @@ fn dumped(path: &Path, but: &[&str]) -> BTreeSet<String> {
     lines.map(str::to_owned).collect()
 }
 
-/// What tune2fs ends with on a copy; `None` if it refuses.
-fn by_tune2fs(path: &Path, arguments: &[&str]) -> bool {
+/// Whether the tool of e2fsprogs makes the change.
+fn by_tool(path: &Path, case: &Case) -> bool {
     let mut command = Command::new("sh");
-    let line = "yes | tune2fs -f \"$@\" >/dev/null 2>&1";
+    let line = "yes | \"$0\" -f \"$@\" >/dev/null 2>&1";
     let status = command
-        .args(["-c", line, "sh"])
-        .args(arguments)
+        .args(["-c", line, case.tool])
+        .args(&case.arguments)
         .arg(path)
         .status();
     status.unwrap().success()
 }
 
-/// Makes the changes and compares with tune2fs; what went wrong.
-fn compare(base: &Path, arguments: &[&str], changes: &[Change], but: &[&str]) -> Option<String> {
+/// Makes the changes, compares with tune2fs and has the kernel mount it; what went wrong.
+fn compare(base: &Path, case: &Case, mounts: &mut Mounts) -> Option<String> {
     let (ours, theirs) = (base.with_extension("ours"), base.with_extension("theirs"));
     fs::copy(base, &ours).unwrap();
     fs::copy(base, &theirs).unwrap();
-    let is_done = by_tune2fs(&theirs, arguments);
-    let result = tune_image(&ours, changes);
+    let is_done = by_tool(&theirs, case);
+    let result = tune_image(&ours, &case.changes);
     let found = crate::findings(&device(&ours)).unwrap();
-    let e2fsck = Command::new("e2fsck")
-        .arg("-fn")
-        .arg(&ours)
-        .output()
-        .unwrap();
+    let said = complaints(&ours);
     // What is not set need not be cleared: tune2fs refuses all that it can never clear.
     let is_nothing = result.as_ref().is_ok_and(|&blocks| blocks == 0);
-    if result.is_ok() != is_done && !is_nothing || !found.is_empty() || !e2fsck.status.success() {
-        let said = String::from_utf8_lossy(&e2fsck.stdout);
+    let arguments = &case.arguments;
+    if result.is_ok() != is_done && !is_nothing || !found.is_empty() || said.is_some() {
         return Some(format!(
-            "{arguments:?} {result:?} {is_done} {found:?} {said}"
+            "{arguments:?} {result:?} {is_done} {found:?} {said:?}"
         ));
     }
-    let (ours, theirs) = (dumped(&ours, but), dumped(&theirs, but));
-    let differ: Vec<_> = ours.symmetric_difference(&theirs).collect();
-    let is_same = !is_done || differ.is_empty();
-    (!is_same).then(|| format!("{arguments:?}: {differ:?}"))
+    let (left, wanted) = (dumped(&ours, case.but), dumped(&theirs, case.but));
+    let differ: Vec<_> = left.symmetric_difference(&wanted).collect();
+    if is_done && !differ.is_empty() {
+        return Some(format!("{arguments:?}: {differ:?}"));
+    }
+    let complaint = mounts.complaint(&ours, &theirs)?;
+    Some(format!("{arguments:?}: the kernel: {complaint}"))
 }
-
-/// Each with the lines of dumpe2fs that differ from those of tune2fs, for the reason given.
-const FEATURES: [(&str, &[&str]); 25] = [
-    ("metadata_csum", &[]),
-    // tune2fs leaves the orphan file, which neither the kernel nor e2fsck expects.
-    (
-        "has_journal",
-        &[
-            "Orphan file inode",
-            "Total journal",
-            "Max transaction",
-            "Fast commit",
-            // tune2fs leaves the copy of an inode that is no more.
-            "Journal backup",
-        ],
-    ),
-    ("dir_index", &[]),
-    ("quota", &[]),
-    ("project", &["Free inodes"]),
-    ("orphan_file", &["Free inodes"]),
-    // The kernel divides the journal when it mounts; tune2fs does it at once.
-    ("fast_commit", &["Max transaction", "Fast commit"]),
-    ("large_dir", &[]),
-    ("ea_inode", &[]),
-    ("casefold", &[]),
-    ("dir_nlink", &[]),
-    ("extra_isize", &[]),
-    ("huge_file", &[]),
-    ("large_file", &[]),
-    ("uninit_bg", &[]),
-    ("sparse_super", &[]),
-    ("flex_bg", &[]),
-    ("mmp", &["MMP"]),
-    ("metadata_csum_seed", &[]),
-    ("extent", &[]),
-    ("filetype", &[]),
-    ("verity", &[]),
-    ("stable_inodes", &[]),
-    ("encrypt", &[]),
-    ("read-only", &[]),
-];
 
 /// Without `UEXT4_LONG`, each case is made on one of the images.
 fn is_skipped(case: usize, base: usize) -> bool {
@@ -209,97 +175,22 @@ fn has_tools() -> bool {
 }
 
 #[test]
-fn features_are_set_and_cleared_as_tune2fs_does() {
+fn every_switch_leaves_what_tune2fs_leaves() {
     if !has_tools() {
         return;
     }
-    let mut wrong = Vec::new();
+    let (mut wrong, mut mounts) = (Vec::new(), Mounts::default());
     for (nr, base) in BASES.iter().enumerate() {
         let image = filled(base);
-        let cases = FEATURES.iter().enumerate();
-        for (_, (name, but)) in cases.filter(|(case, _)| !is_skipped(*case, nr)) {
-            for text in [(*name).to_owned(), format!("^{name}")] {
-                let changes = Change::of_features(&text).unwrap();
-                wrong.extend(compare(image.path(), &["-O", &text], &changes, but));
-            }
+        let all = cases::all();
+        let cases = all.iter().enumerate();
+        for (_, case) in cases.filter(|(number, _)| !is_skipped(*number, nr)) {
+            wrong.extend(compare(image.path(), case, &mut mounts));
         }
     }
+    println!("{mounts:?}");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-}
-
-fn label(text: &str) -> Change {
-    let mut label = [0; 16];
-    label[..text.len()].copy_from_slice(text.as_bytes());
-    Change::Label(label)
-}
-
-fn last_mounted(text: &str) -> Change {
-    let mut path = [0; 64];
-    path[..text.len()].copy_from_slice(text.as_bytes());
-    Change::LastMounted(path)
-}
-
-fn mount_options(text: &str) -> Change {
-    let mut options = [0; 64];
-    options[..text.len()].copy_from_slice(text.as_bytes());
-    Change::MountOptions(options)
-}
-
-const UUID: &str = "c1b9d5a2-f162-11cf-9ece-0020afc76f16";
-
-fn uuid() -> Change {
-    Change::Uuid(uuid::Uuid::parse_str(UUID).unwrap().into_bytes())
-}
-
-#[test]
-fn fields_are_set_as_tune2fs_sets_them() {
-    if !has_tools() {
-        return;
-    }
-    let quota = |kind, is_on| Change::Quota { kind, is_on };
-    let cases: Vec<(&str, Vec<Change>)> = vec![
-        ("-L name", vec![label("name")]),
-        ("-U c1b9d5a2-f162-11cf-9ece-0020afc76f16", vec![uuid()]),
-        ("-m 10", vec![Change::Reserved(Reserved::Percent(10.0))]),
-        ("-m 1.5", vec![Change::Reserved(Reserved::Percent(1.5))]),
-        ("-r 777", vec![Change::Reserved(Reserved::Blocks(777))]),
-        ("-r 20000", vec![Change::Reserved(Reserved::Blocks(20_000))]),
-        (
-            "-u 7 -g 8",
-            vec![Change::ReservedUser(7), Change::ReservedGroup(8)],
-        ),
-        ("-e panic", vec![Change::Errors(3)]),
-        ("-c 20", vec![Change::MountsMax(20)]),
-        ("-i 2w", vec![Change::CheckInterval(2 * 7 * 86_400)]),
-        ("-M /mnt/x", vec![last_mounted("/mnt/x")]),
-        (
-            "-o discard,^user_xattr",
-            vec![Change::DefaultMount {
-                clear: 4,
-                set: 0x400,
-            }],
-        ),
-        ("-E mount_opts=discard", vec![mount_options("discard")]),
-        ("-E hash_alg=tea", vec![Change::Hash(2)]),
-        (
-            "-E stride=4,stripe_width=16",
-            vec![Change::Stride(4), Change::StripeWidth(16)],
-        ),
-        ("-E test_fs", vec![Change::TestFs(true)]),
-        ("-Q usrquota", vec![quota(QuotaKind::User, true)]),
-        ("-Q ^grpquota", vec![quota(QuotaKind::Group, false)]),
-        ("-Q prjquota", vec![quota(QuotaKind::Project, true)]),
-    ];
-    let mut wrong = Vec::new();
-    for (nr, base) in BASES.iter().enumerate() {
-        let image = filled(base);
-        let cases = cases.iter().enumerate();
-        for (_, (arguments, changes)) in cases.filter(|(case, _)| !is_skipped(*case, nr)) {
-            let arguments: Vec<_> = arguments.split(' ').collect();
-            wrong.extend(compare(image.path(), &arguments, changes, &["Free inodes"]));
-        }
-    }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(mounts.are_enough(), "{mounts:?}");
 }
 
 #[test]
@@ -338,46 +229,4 @@ fn multiple_mount_protection_comes_and_goes() {
         assert_eq!(image.found(), [""; 0]);
     }
     assert_clean(image.path());
-}
-
-/// Cuts the power at every write: the next run ends with the old or the new state.
-#[test]
-fn a_power_cut_leaves_the_old_or_the_new_state() {
-    let cases: [(&str, Vec<Change>); 4] = [
-        ("label", vec![label("new")]),
-        ("uuid", vec![uuid()]),
-        ("no journal", Change::of_features("^has_journal").unwrap()),
-        ("quota", Change::of_features("quota,^dir_index").unwrap()),
-    ];
-    let image = filled("-t ext4 -b 1024");
-    for (name, changes) in cases {
-        let whole = MemoryDevice::from_bytes(fs::read(image.path()).unwrap());
-        let base: Arc<dyn BlockDevice> = Arc::new(whole.snapshot());
-        let tuned = tune(&base, &options(), &changes, &()).unwrap();
-        let sim = SimDevice::new(&whole, SimOptions::default());
-        apply::in_place(&sim, &tuned.overlay, &tuned.writes, None, &|_| ()).unwrap();
-        let writes = sim.stats().changes();
-        let step = (writes / 12).max(1);
-        for cut in (0..writes).filter(|cut| cut % step == 0 || cut + 3 >= writes) {
-            let sim = SimDevice::new(
-                &whole,
-                SimOptions {
-                    seed: cut,
-                    ..SimOptions::default()
-                },
-            );
-            sim.cut_at_write(cut);
-            let written = apply::in_place(&sim, &tuned.overlay, &tuned.writes, None, &|_| ());
-            assert!(written.is_err(), "{name}: {cut}");
-            let left: Arc<dyn BlockDevice> = Arc::new(sim.contents());
-            if let Some(repair) = UnfinishedRepair::find(&*left).unwrap() {
-                apply::finish(&*left, &repair, &|_| ()).unwrap();
-            }
-            assert_eq!(crate::findings(&left).unwrap(), [], "{name}: {cut}");
-            // Changing it again ends as changing it once did.
-            let again = tune(&left, &options(), &changes, &()).unwrap();
-            apply::in_place(&*left, &again.overlay, &again.writes, None, &|_| ()).unwrap();
-            assert_eq!(crate::findings(&left).unwrap(), [], "{name}: {cut}");
-        }
-    }
 }
