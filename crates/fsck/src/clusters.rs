@@ -267,6 +267,26 @@ impl ClusterSet {
         None
     }
 
+    /// Adds the first `len` clusters at one stretch in `within` that are not in the set; returns
+    /// the first of them.
+    pub fn take_run(&self, within: Range<u64>, len: u64) -> Option<u64> {
+        let last = within.end.min(self.clusters);
+        let mut at = within.start;
+        while let Some(free) = self.first_absent(at) {
+            let end = free.saturating_add(len);
+            if end > last {
+                break;
+            }
+            let taken = self.first_present(free, end);
+            if taken == end {
+                self.add(free..end, |_| ());
+                return Some(free);
+            }
+            at = taken;
+        }
+        None
+    }
+
     /// The first cluster from `from` on that is in the set, or `end`.
     pub fn first_present(&self, from: u64, end: u64) -> u64 {
         let end = end.min(self.clusters);

@@ -139,21 +139,12 @@ impl<'a> State<'a> {
         let wanted = self.used.of_blocks(self.used.first_block(0), blocks);
         let wanted = wanted.end.max(1);
         let goal = self.used.of_blocks(goal, 1).start;
-        for start in [goal, 0] {
-            let mut at = start;
-            while let Some(free) = self.used.first_absent(at) {
-                let end = free.saturating_add(wanted);
-                if end > self.used.clusters() {
-                    break;
-                }
-                let taken = self.used.first_present(free, end);
-                if taken == end {
-                    self.used.add(free..end, |_| ());
-                    return Ok(self.used.first_block(free));
-                }
-                at = taken;
-            }
+        let found = [goal, 0]
+            .into_iter()
+            .find_map(|start| self.used.take_run(start..self.used.clusters(), wanted));
+        match found {
+            Some(cluster) => Ok(self.used.first_block(cluster)),
+            None => Err(Error::NoSpace { what }),
         }
-        Err(Error::NoSpace { what })
     }
 }

@@ -21,6 +21,7 @@
 mod alone;
 mod change;
 mod features;
+mod reshape;
 
 use std::sync::Arc;
 
@@ -133,7 +134,7 @@ fn follow(
     options: &Options,
     observer: &dyn Observer,
 ) -> Result<Tuned> {
-    let overlay = store(volume, target, options)?;
+    let overlay = store(volume, &used, target)?;
     let mut options = options.clone();
     options.make = target.make.clone();
     options.rebuild_directories = target.rebuilds_directories;
@@ -176,11 +177,14 @@ fn opened(overlay: Overlay, options: &Options) -> Result<Volume> {
     superblock::volume(overlay, geometry, superblock, options)
 }
 
-/// Stores the superblock that is wanted with its backups, sums the descriptors anew, and clears
-/// the inodes that are no longer used.
-fn store(volume: Volume, target: &Target, options: &Options) -> Result<Overlay> {
-    volume.update_superblock(ASKED_FOR, |superblock| *superblock = target.superblock)?;
-    let volume = opened(volume.into_overlay(), options)?;
+/// Stores the superblock that is wanted with its backups, moves what must move for that, sums the
+/// descriptors anew, and clears the inodes that are no longer used.
+fn store(volume: Volume, used: &ClusterSet, target: &Target) -> Result<Overlay> {
+    let geometry = target.geometry()?;
+    let mut groups = volume.groups();
+    reshape::run(&volume, &geometry, used, &mut groups)?;
+    let volume = Volume::new(volume.into_overlay(), geometry, target.superblock, groups);
+    volume.update_superblock(ASKED_FOR, |_| ())?;
     for group in (0..volume.geometry().groups_count.get()).map(uext4_ondisk::GroupNr) {
         volume.update_group(group, ASKED_FOR, |_| ())?;
     }

@@ -82,6 +82,8 @@ pub enum Change {
     JournalSize(u64),
     /// Bytes of the file that `orphan_file` makes.
     OrphanFileSize(u64),
+    /// Bytes of an inode: as many as there are, or more.
+    InodeSize(u64),
     /// One kind of quota is counted, or no longer.
     Quota {
         /// Which.
@@ -181,6 +183,7 @@ impl Change {
             Self::HashSeed(_)
             | Self::JournalSize(_)
             | Self::OrphanFileSize(_)
+            | Self::InodeSize(_)
             | Self::Quota { .. } => false,
             _ => true,
         }
@@ -231,6 +234,7 @@ impl Change {
             | Self::Feature { .. }
             | Self::JournalSize(_)
             | Self::OrphanFileSize(_)
+            | Self::InodeSize(_)
             | Self::Quota { .. } => return Ok(false),
         }
         Ok(true)

@@ -4,7 +4,9 @@
 //! follows they find by themselves.
 
 use uext4_ondisk::features::{Compat, FeatureBit, Incompat, RoCompat};
+use uext4_ondisk::group_desc::DESC_SIZE_64;
 use uext4_ondisk::inode::InodeFlags;
+use uext4_ondisk::num::{len16, lo16};
 use uext4_ondisk::quota::QuotaKind;
 use uext4_ondisk::superblock::{CHECKSUM_TYPE_CRC32C, SuperBlock};
 use uext4_ondisk::{Geometry, GroupNr, Ino, Pblk};
@@ -27,6 +29,8 @@ const ENCODING_UTF8_12_1: u16 = 1;
 const PROJECT_INODE_SIZE: u16 = 256;
 /// Fewest and most blocks of a journal.
 const JOURNAL_BLOCKS: std::ops::RangeInclusive<u64> = 1024..=10_240_000;
+/// Most copies of the descriptors that are written.
+const BACKUPS_MAX: usize = 32;
 /// Fewest and most blocks of an orphan file: the kernel mounts no more.
 const ORPHAN_BLOCKS: std::ops::RangeInclusive<u64> = 1..=512;
 
@@ -90,6 +94,7 @@ impl Target {
                 Ok(())
             }
             Change::Quota { kind, is_on } => self.quota(*kind, *is_on),
+            Change::InodeSize(bytes) => self.inode_size(*bytes),
             Change::Feature { feature, is_on } if feature.bit.is_in(self.features()) == *is_on => {
                 Ok(())
             }
@@ -186,17 +191,7 @@ impl Target {
     fn incompat(&mut self, bit: Incompat, is_on: bool) -> Result<()> {
         let has_sums = self.features().metadata_csum();
         match (bit, is_on) {
-            (Incompat::BIT64, _) => {
-                let (flag, verb) = if is_on {
-                    ("-b", "grow")
-                } else {
-                    ("-s", "shrink")
-                };
-                return refused(format!(
-                    "64bit makes the tables of descriptors {verb}, for which blocks must move: \
-                     `resize2fs {flag} IMAGE` does it"
-                ));
-            }
+            (Incompat::BIT64, _) => return self.descriptor_size(is_on),
             (Incompat::CSUM_SEED, true) if !has_sums => {
                 return refused("metadata_csum_seed needs metadata_csum: set it, too");
             }
@@ -229,6 +224,79 @@ impl Target {
             _ => return cannot(FeatureBit::Incompat(bit), is_on),
         }
         self.set(FeatureBit::Incompat(bit), is_on)
+    }
+
+    /// Descriptors of 64 bytes, or of 32. Those that are reserved for growing are used up first.
+    fn descriptor_size(&mut self, is_on: bool) -> Result<()> {
+        let features = self.features();
+        if features.incompat.contains(Incompat::META_BG) {
+            return cannot(FeatureBit::Incompat(Incompat::BIT64), is_on);
+        }
+        if is_on && !features.incompat.contains(Incompat::EXTENTS) {
+            return refused("64bit needs extents for its block numbers: set extent, too");
+        }
+        let (blocks, clusters) = (self.geometry.blocks_count, self.geometry.clusters_per_group);
+        if !is_on && (blocks > u32::MAX.into() || clusters.get() > u16::MAX.into()) {
+            return refused(format!(
+                "64bit cannot be cleared: the file system has {blocks} blocks, and {clusters} \
+                 clusters in a group; without it 4294967295 and 65535 are the most"
+            ));
+        }
+        if self.geometry.backup_groups().count() > BACKUPS_MAX {
+            return refused(
+                "64bit changes all copies of the descriptors, and each group has one: set \
+                 sparse_super first",
+            );
+        }
+        self.superblock.s_desc_size = if is_on { len16(DESC_SIZE_64) } else { 0 }.into();
+        self.set(FeatureBit::Incompat(Incompat::BIT64), is_on)?;
+        if features.compat.contains(Compat::RESIZE_INODE) {
+            let after = self.geometry()?.gdt_blocks();
+            let reserved = u32::from(self.superblock.s_reserved_gdt_blocks.get());
+            let reserved = (reserved + self.geometry.gdt_blocks()).saturating_sub(after);
+            let reserved = reserved.min(self.geometry.block_size.bytes() / 4);
+            self.superblock.s_reserved_gdt_blocks = lo16(reserved).into();
+        }
+        // The kernel counts it when it is zero.
+        self.superblock.s_overhead_clusters = 0.into();
+        Ok(())
+    }
+
+    fn inode_size(&mut self, bytes: u64) -> Result<()> {
+        let now = u64::from(self.geometry.inode_size);
+        let most = u64::from(self.geometry.block_size.bytes());
+        if bytes == now {
+            return Ok(());
+        }
+        if bytes < now {
+            return refused(format!(
+                "the size of inodes cannot become {bytes}: they have {now} bytes, which may all be \
+                 in use; `uext4 build --base IMAGE -I {bytes} -o NEW` makes an image of the same \
+                 files"
+            ));
+        }
+        if !bytes.is_power_of_two() || bytes > most {
+            return refused(format!(
+                "the size of inodes cannot become {bytes}: it is a power of two, and the {most} \
+                 bytes of a block are the most"
+            ));
+        }
+        if self.superblock.s_rev_level.get() == 0 {
+            return refused("the format of revision 0 has inodes of 128 bytes alone");
+        }
+        // OK: at most a block, of 65536 bytes.
+        self.superblock.s_inode_size = u16::try_from(bytes).unwrap_or(u16::MAX).into();
+        self.superblock.s_overhead_clusters = 0.into();
+        self.geometry().map(drop)
+    }
+
+    /// The shape that is wanted.
+    ///
+    /// # Errors
+    /// [`crate::Error::Refused`] if none can be like that.
+    pub fn geometry(&self) -> Result<Geometry> {
+        Geometry::new(&self.superblock)
+            .or_else(|damage| refused(format!("the file system cannot have this shape: {damage}")))
     }
 
     fn ro_compat(&mut self, bit: RoCompat, is_on: bool) -> Result<()> {

@@ -3,6 +3,7 @@
 mod cases;
 mod kernel;
 mod power_cut;
+mod reshape;
 
 use std::collections::BTreeSet;
 use std::fs;

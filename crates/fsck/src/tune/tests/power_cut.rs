@@ -90,6 +90,9 @@ fn a_power_cut_leaves_the_old_or_the_new_state_of_every_switch() {
             cuts += cut_all(&image, case, &mut wrong);
         }
     }
+    for (base, case) in reshape::shapes() {
+        cuts += cut_all(&filled(base), &case, &mut wrong);
+    }
     println!("{cuts} cuts");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
