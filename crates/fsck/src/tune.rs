@@ -30,7 +30,7 @@ use uext4_ondisk::superblock::SuperBlock;
 use uext4_ondisk::{Geometry, Ino};
 
 pub use crate::options::Make;
-pub use change::{Change, Reserved, set_uuid};
+pub use change::{Change, Reserved};
 
 use crate::clusters::ClusterSet;
 use crate::error::{Error, Result};

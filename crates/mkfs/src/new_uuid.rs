@@ -7,9 +7,9 @@
 //! UUID of its own, which stays.
 
 use uext4_blockdev::BlockDevice;
-use uext4_ondisk::features::{Compat, Features, Incompat, RoCompat};
+use uext4_ondisk::features::{Features, Incompat};
 use uext4_ondisk::group_desc::{DescChecksum, GroupDesc, desc_checksum};
-use uext4_ondisk::superblock::{SUPERBLOCK_OFFSET, SuperBlock};
+use uext4_ondisk::superblock::{SUPERBLOCK_OFFSET, SuperBlock, UuidInUse};
 use uext4_ondisk::{Geometry, GroupNr, Pblk};
 use zerocopy::IntoBytes;
 
@@ -43,18 +43,20 @@ pub fn change_uuid(device: &dyn BlockDevice, uuid: [u8; 16]) -> Result<NewUuid, 
     }
     let old = superblock.s_uuid;
     let features = superblock.features();
-    may_change(&superblock, features)?;
+    may_change(features)?;
     let adds_seed = features.metadata_csum() && !features.incompat.contains(Incompat::CSUM_SEED);
     let change = |superblock: &mut SuperBlock| {
         if adds_seed {
-            superblock.s_checksum_seed = superblock.seed().0.into();
-            let mut features = superblock.features();
-            features.incompat.insert(Incompat::CSUM_SEED);
-            superblock.set_features(features);
+            superblock.store_seed();
         }
-        superblock.s_uuid = uuid;
+        superblock
+            .set_uuid(uuid)
+            .map_err(|UuidInUse { feature, why }| Error::Feature { feature, why })?;
         superblock.update_checksum();
+        Ok::<_, Error>(())
     };
+    // Refused before anything is written.
+    change(&mut superblock)?;
     for group in geometry.backup_groups() {
         let offset = geometry.group_start(group).0 << geometry.block_size.log2();
         if offset <= SUPERBLOCK_OFFSET || device.read_at(offset, &mut bytes).is_err() {
@@ -63,20 +65,19 @@ pub fn change_uuid(device: &dyn BlockDevice, uuid: [u8; 16]) -> Result<NewUuid, 
         if let Ok(mut backup) = SuperBlock::parse(&bytes)
             && backup.s_uuid == old
         {
-            change(&mut backup);
+            change(&mut backup)?;
             device.write_at(offset, backup.as_bytes())?;
         }
     }
-    if features.ro_compat.contains(RoCompat::GDT_CSUM) && !features.metadata_csum() {
+    if superblock.depends_on_uuid() {
         change_descriptors(device, &geometry, DescChecksum::Crc16(uuid))?;
     }
-    change(&mut superblock);
     device.write_at(SUPERBLOCK_OFFSET, superblock.as_bytes())?;
     Ok(NewUuid { old, adds_seed })
 }
 
-/// Fails with the feature for which the UUID must stay.
-fn may_change(superblock: &SuperBlock, features: Features) -> Result<(), Error> {
+/// Fails with the feature for which the UUID must stay here: what depends on it is not changed.
+fn may_change(features: Features) -> Result<(), Error> {
     let refused = |feature, why| Err(Error::Feature { feature, why });
     if features.incompat.contains(Incompat::RECOVER) {
         return refused(
@@ -84,23 +85,11 @@ fn may_change(superblock: &SuperBlock, features: Features) -> Result<(), Error> 
             "the journal holds the old UUID: replay it first",
         );
     }
-    if features.compat.contains(Compat::STABLE_INODES) {
-        return refused(
-            "stable_inodes",
-            "keys of encrypted files depend on the UUID",
-        );
-    }
     let hashes = features.incompat.contains(Incompat::EA_INODE);
     if hashes && !features.metadata_csum() && !features.incompat.contains(Incompat::CSUM_SEED) {
         return refused(
             "ea_inode",
             "without metadata_csum, hashes depend on the UUID",
-        );
-    }
-    if superblock.s_journal_dev.get() != 0 {
-        return refused(
-            "has_journal",
-            "an external journal names its users by their UUID",
         );
     }
     Ok(())

@@ -174,6 +174,15 @@ const _: () = {
     assert!(offset_of!(SuperBlock, s_checksum) == 0x3FC);
 };
 
+/// Why a file system must keep its UUID.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UuidInUse {
+    /// The feature that uses it.
+    pub feature: &'static str,
+    /// For what.
+    pub why: &'static str,
+}
+
 impl SuperBlock {
     /// All zero bytes: the start of a new one.
     pub fn zeroed() -> Self {
@@ -279,6 +288,51 @@ impl SuperBlock {
         } else {
             CsumSeed::from_uuid(&self.s_uuid)
         }
+    }
+
+    /// Keeps the seed of checksums as it is, whatever becomes of the UUID.
+    pub fn store_seed(&mut self) {
+        self.s_checksum_seed = self.seed().0.into();
+        let mut features = self.features();
+        features.incompat.insert(Incompat::CSUM_SEED);
+        self.set_features(features);
+    }
+
+    /// Whether checksums of metadata or of descriptors, or hashes of attributes, depend on the
+    /// UUID.
+    pub fn depends_on_uuid(&self) -> bool {
+        let features = self.features();
+        let is_stored = features.incompat.contains(Incompat::CSUM_SEED);
+        let of_descriptors = features.ro_compat.contains(RoCompat::GDT_CSUM);
+        match features.metadata_csum() {
+            true => !is_stored,
+            false => of_descriptors || !is_stored && features.incompat.contains(Incompat::EA_INODE),
+        }
+    }
+
+    /// Stores another UUID. What [`SuperBlock::depends_on_uuid`] says must be made anew.
+    ///
+    /// # Errors
+    /// [`UuidInUse`] if something else depends on it; nothing changes then.
+    pub fn set_uuid(&mut self, uuid: [u8; 16]) -> Result<(), UuidInUse> {
+        let in_use = |feature, why| Err(UuidInUse { feature, why });
+        if self.s_uuid == uuid {
+            return Ok(());
+        }
+        if self.features().compat.contains(Compat::STABLE_INODES) {
+            return in_use(
+                "stable_inodes",
+                "keys of encrypted files depend on the UUID",
+            );
+        }
+        if self.s_journal_dev.get() != 0 {
+            return in_use(
+                "has_journal",
+                "an external journal names its users by the UUID",
+            );
+        }
+        self.s_uuid = uuid;
+        Ok(())
     }
 
     /// Total blocks; the high word counts only with `64bit`.

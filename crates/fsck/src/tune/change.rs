@@ -93,33 +93,19 @@ pub enum Change {
     },
 }
 
-/// Stores another UUID. Returns whether checksums depend on it, and must be made anew: those of
-/// all metadata, or of the descriptors.
+/// Stores another UUID, and returns whether anything follows from it.
 ///
 /// # Errors
-/// [`Error::Refused`] with `stable_inodes`: files that are encrypted could not be read any more.
-pub fn set_uuid(superblock: &mut SuperBlock, uuid: [u8; 16]) -> Result<bool> {
-    let features = superblock.features();
-    if superblock.s_uuid == uuid {
-        return Ok(false);
-    }
-    if features.compat.contains(Compat::STABLE_INODES) {
-        return refused(
-            "the UUID cannot be changed with the feature stable_inodes: encrypted files that \
-             depend on it could not be read any more",
-        );
-    }
-    superblock.s_uuid = uuid;
-    Ok(depends_on_uuid(superblock))
-}
-
-/// Whether checksums of metadata, of descriptors or of attributes depend on the UUID.
-fn depends_on_uuid(superblock: &SuperBlock) -> bool {
-    let features = superblock.features();
-    let is_stored = features.incompat.contains(Incompat::CSUM_SEED);
-    features.ro_compat.contains(RoCompat::GDT_CSUM)
-        || !is_stored
-            && (features.metadata_csum() || features.incompat.contains(Incompat::EA_INODE))
+/// [`Error::Refused`] if it is in use.
+pub(super) fn set_uuid(superblock: &mut SuperBlock, uuid: [u8; 16]) -> Result<bool> {
+    let is_other = superblock.s_uuid != uuid;
+    superblock.set_uuid(uuid).or_else(|in_use| {
+        refused(format!(
+            "the UUID cannot be changed with the feature {}: {}",
+            in_use.feature, in_use.why
+        ))
+    })?;
+    Ok(is_other && superblock.depends_on_uuid())
 }
 
 pub(super) fn refused<T>(what: impl Into<String>) -> Result<T> {
@@ -172,7 +158,7 @@ impl Change {
     /// Whether nothing follows from it in this file system.
     pub(super) fn is_alone(&self, superblock: &SuperBlock) -> bool {
         match self {
-            Self::Uuid(uuid) => superblock.s_uuid == *uuid || !depends_on_uuid(superblock),
+            Self::Uuid(uuid) => superblock.s_uuid == *uuid || !superblock.depends_on_uuid(),
             Self::Feature { feature, is_on } => {
                 let list: &[FeatureBit] = match is_on {
                     true => &SET_ALONE,

@@ -196,7 +196,7 @@ impl Target {
                 return refused("metadata_csum_seed needs metadata_csum: set it, too");
             }
             (Incompat::CSUM_SEED, true) => {
-                self.superblock.s_checksum_seed = self.superblock.seed().0.into();
+                self.superblock.store_seed();
             }
             (Incompat::CSUM_SEED, false) => self.superblock.s_checksum_seed = 0.into(),
             (Incompat::MMP, true) => {
@@ -247,6 +247,12 @@ impl Target {
                 "64bit changes all copies of the descriptors, and each group has one: set \
                  sparse_super first",
             );
+        }
+        if is_on {
+            // These words counted for nothing.
+            self.superblock.s_blocks_count_hi = 0.into();
+            self.superblock.s_r_blocks_count_hi = 0.into();
+            self.superblock.s_free_blocks_count_hi = 0.into();
         }
         self.superblock.s_desc_size = if is_on { len16(DESC_SIZE_64) } else { 0 }.into();
         self.set(FeatureBit::Incompat(Incompat::BIT64), is_on)?;
