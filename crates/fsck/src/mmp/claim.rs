@@ -30,8 +30,9 @@ const OURS: &[u8] = b"uext4 repair";
 const INTERVALS: std::ops::RangeInclusive<u16> = 5..=300;
 
 /// Does `work`, which writes `device`, while the block says that the file system is being
-/// examined. Where it lies is said by the superblock of `view`: the device as it is or as it will
-/// be. Without the feature, or without a block that is one, `work` is simply done.
+/// examined. Where it lies is said by the superblock of `view`, the device as it is or as it will
+/// be, or else by that of `device`, if the feature is being cleared. Without the feature, or
+/// without a block that is one, `work` is simply done.
 ///
 /// # Errors
 /// [`Error::Refused`] if another host has the file system: `work` is not done then. Of `work`, and
@@ -42,7 +43,11 @@ pub fn while_claimed<T>(
     pause: &Pause<'_>,
     work: impl FnOnce() -> Result<T>,
 ) -> Result<T> {
-    let Some(place) = Place::find(device, view)? else {
+    let place = match Place::find(device, view)? {
+        Some(place) => Some(place),
+        None => Place::find(device, device)?,
+    };
+    let Some(place) = place else {
         return work();
     };
     let Some(found) = place.read(device)? else {

@@ -2,10 +2,10 @@
 //! lies behind it.
 //!
 //! ```text
-//! │ superblock │ descriptors ─▶ │ bitmaps, tables     copied to free blocks, if they are in the way
-//! │            │                │ blocks of files     refused
+//! superblock, descriptors ─▶ │ bitmaps, tables    in the way: copied to free blocks
+//!                            │ blocks of files    in the way: refused
 //!
-//! inode table of 128 bytes each  ─copied to free blocks▶  inode table of 256 bytes each
+//! inodes of 128 bytes ─copied to free blocks─▶ inodes of 256 bytes
 //! ```
 //! Bitmaps and tables may lie anywhere with `flex_bg`, and elsewhere in their group. Everything is
 //! changed in the overlay; the passes then work out the bitmaps, the counts and inode 7 anew.

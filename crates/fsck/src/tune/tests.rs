@@ -5,6 +5,7 @@ mod kernel;
 mod power_cut;
 mod reshape;
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
@@ -225,9 +226,28 @@ fn what_is_not_clean_is_refused() {
 #[test]
 fn multiple_mount_protection_comes_and_goes() {
     let image = filled("-t ext4 -b 1024");
-    for text in ["mmp", "^mmp"] {
-        tune_image(image.path(), &Change::of_features(text).unwrap()).unwrap();
+    let feature = |text| Change::of_features(text).unwrap();
+    // Other hosts are waited for once: one may have seen the block as it was.
+    let steps = [
+        (feature("mmp"), 0),
+        (vec![label("alone")], 1),
+        (feature("quota"), 1),
+        (feature("^mmp"), 1),
+    ];
+    for (changes, waits) in steps {
+        let device = device(image.path());
+        let tuned = tune(&device, &options(), &changes, &()).unwrap();
+        let waited = Cell::new(0);
+        let pause = |_| {
+            waited.set(waited.get() + 1);
+            // Any other program refuses the file system meanwhile.
+            let examined = tune(&device, &options(), &feature("^dir_index"), &());
+            assert!(examined.is_err(), "{changes:?}");
+        };
+        apply::in_place(&*device, &tuned.overlay, &tuned.writes, None, &pause).unwrap();
+        assert_eq!(waited.get(), waits, "{changes:?}");
+        save(image.path(), &device);
         assert_eq!(image.found(), [""; 0]);
+        assert_clean(image.path());
     }
-    assert_clean(image.path());
 }
