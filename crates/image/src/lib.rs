@@ -61,6 +61,7 @@ pub use build::{Report, build};
 pub use builder::Builder;
 pub use error::{Error, FinishError, TarDamage};
 pub use get::{Get, GetError, GetReport, Refused, Unreadable, Watcher, get};
+pub use ids::HostIds;
 pub use limits::Limits;
 pub use options::BuildOptions;
 pub use output::{Draft, Output};

@@ -29,6 +29,7 @@ use crate::{interrupt, open};
   uext4 tune -O metadata_csum,quota --plan disk.img    # what would be written
   uext4 tune -O ^has_journal --undo disk.undo disk.img # `uext4 undo` takes it back
   uext4 tune -m 1 -E mount_opts=discard disk.img
+  uext4 tune -I 256 -O flex_bg,64bit old.img
 `uext4 info IMAGE` shows what can be changed.")]
 pub struct TuneArgs {
     #[command(flatten)]
@@ -50,18 +51,18 @@ pub struct TuneArgs {
     /// Reserve so many blocks
     #[arg(short = 'r', long, value_name = "BLOCKS")]
     reserved_blocks: Option<u64>,
-    /// Number of the user who may take reserved blocks
-    #[arg(short = 'u', long, value_name = "UID")]
+    /// The user who may take reserved blocks, by number or by a name of this machine
+    #[arg(short = 'u', long, value_name = "USER", value_parser = parse::user)]
     reserved_user: Option<u16>,
-    /// Number of the group that may take reserved blocks
-    #[arg(short = 'g', long, value_name = "GID")]
+    /// The group that may take reserved blocks, by number or by a name of this machine
+    #[arg(short = 'g', long, value_name = "GROUP", value_parser = parse::group)]
     reserved_group: Option<u16>,
     /// What the kernel does after an error: continue, remount-ro, panic
     #[arg(short = 'e', long, value_name = "WHAT", value_parser = parse::errors)]
     errors: Option<u16>,
-    /// Check after so many mounts; 0 or -1 is never
+    /// Check after so many mounts; 0 or -1 is never, random is 20 to 40
     #[arg(short = 'c', long, value_name = "N", allow_hyphen_values = true)]
-    #[arg(value_parser = clap::value_parser!(i16).range(-1..=16000))]
+    #[arg(value_parser = parse::max_mounts)]
     max_mounts: Option<i16>,
     /// How often it was mounted since the last check
     #[arg(short = 'C', long, value_name = "N")]
@@ -94,8 +95,8 @@ pub struct TuneArgs {
     /// Quotas that are counted, or no longer with ^: usrquota, grpquota, prjquota
     #[arg(short = 'Q', long, value_name = "[^]QUOTA,...", value_parser = parse::quotas)]
     quotas: Vec<parse::Changes>,
-    /// Bytes of an inode: refused if they are others
-    #[arg(short = 'I', value_name = "BYTES", value_parser = parse_size)]
+    /// Bytes of an inode: as many as there are, or more
+    #[arg(short = 'I', long, value_name = "BYTES", value_parser = parse_size)]
     inode_size: Option<u64>,
     /// Print what would be written, and change nothing
     #[arg(short = 'n', long, alias = "dry-run", conflicts_with = "undo")]
@@ -138,6 +139,8 @@ impl TuneArgs {
         }
         changes.extend(lists.flat_map(|list| list.0.iter().cloned()));
         changes.extend(self.journal_options.map(Change::JournalSize));
+        // With flex_bg, which may be set in the same step, inode tables may lie anywhere.
+        changes.extend(self.inode_size.map(Change::InodeSize));
         // With metadata_csum_seed, which may be set in the same step, fewer checksums follow it.
         changes.extend(self.uuid.map(Change::Uuid));
         changes
@@ -148,7 +151,7 @@ impl TuneArgs {
 pub fn run(args: &TuneArgs, out: &mut Output) -> Result<Exit, Failure> {
     let image = &args.examine.image.place.image;
     let changes = args.changes();
-    if changes.is_empty() && args.inode_size.is_none() {
+    if changes.is_empty() {
         let failure = Failure::new(Exit::Usage, "nothing is to be changed");
         return Err(failure.hint("`uext4 tune --help` lists what can be"));
     }
@@ -161,7 +164,6 @@ pub fn run(args: &TuneArgs, out: &mut Output) -> Result<Exit, Failure> {
     };
     let device = open::to_examine(&args.examine.image, access)?;
     open::warn_if_mounted(image);
-    refuse_other_inodes(args, &*device)?;
     let failed = |error: Error| args.examine.failure(&error);
     let _deferred = interrupt::defer();
     if !args.plan {
@@ -205,30 +207,4 @@ fn print_plan(args: &TuneArgs, tuned: &Tuned, out: &mut Output) -> Result<(), Fa
     plan_file::for_each_write(&tuned.overlay, &[], each).map_err(failed)?;
     writeln!(out, "{} to write", counted(tuned.writes.count(), "block"))?;
     Ok(())
-}
-
-/// Inodes of another size would move everything behind them: that is a new file system.
-fn refuse_other_inodes(
-    args: &TuneArgs,
-    device: &dyn uext4_blockdev::BlockDevice,
-) -> Result<(), Failure> {
-    let Some(wanted) = args.inode_size else {
-        return Ok(());
-    };
-    let mut bytes = [0; 1024];
-    let offset = uext4_ondisk::superblock::SUPERBLOCK_OFFSET;
-    let read = device.read_at(offset, &mut bytes);
-    let found = read.ok().and_then(|()| {
-        let superblock = uext4_ondisk::superblock::SuperBlock::parse(&bytes).ok()?;
-        Some(u64::from(superblock.s_inode_size.get()))
-    });
-    if found == Some(wanted) {
-        return Ok(());
-    }
-    let image = args.examine.image.place.image.display();
-    let what = format_args!("{image}: the size of inodes cannot be changed in place");
-    let failure = Failure::new(Exit::CouldNot, what);
-    Err(failure.hint(format!(
-        "`uext4 build --base IMAGE -I {wanted} -o NEW` makes an image of the same files"
-    )))
 }

@@ -65,13 +65,14 @@ fn what_cannot_be_tuned_is_refused_in_a_sentence() {
     let image = scratch.path().join("image");
     mke2fs(&image, &["-t", "ext4", "-b", "1024"], 20);
     let before = fs::read(&image).unwrap();
-    let cases: [(&[&str], i32, &str); 7] = [
+    let cases: [(&[&str], i32, &str); 8] = [
         (&[], 2, "nothing is to be changed"),
         (&["-O", "foo"], 2, "there is no feature foo"),
         (&["-U", "foo"], 2, "random, time, clear"),
         (&["-m", "60"], 8, "50 % is the most"),
-        (&["-O", "^64bit"], 8, "resize2fs -s"),
-        (&["-I", "512"], 8, "size of inodes"),
+        (&["-c", "often"], 2, "or random"),
+        (&["-O", "^extent"], 8, "uext4 build"),
+        (&["-I", "128"], 8, "uext4 build --base"),
         (&["-J", "size=4"], 8, "has a journal"),
     ];
     for (options, code, sentence) in cases {
@@ -126,4 +127,33 @@ fn info_has_the_fields_of_dumpe2fs() {
     for (theirs, ours) in SAME {
         assert_eq!(info[ours].to_string(), lines[theirs], "{theirs}");
     }
+}
+
+#[test]
+fn an_old_file_system_gets_larger_inodes_and_64bit() {
+    if !has_tool("mke2fs") {
+        return;
+    }
+    let scratch = scratch();
+    let image = scratch.path().join("image");
+    mke2fs(&image, &["-t", "ext3", "-b", "1024", "-I", "128"], 20);
+    let path = text(&image);
+    let wanted = [
+        "-O",
+        "flex_bg,extent,64bit",
+        "-I",
+        "256",
+        "-c",
+        "random",
+        "-u",
+        "root",
+    ];
+    uext4_ok(&[&["tune"], &wanted[..], &[path]].concat());
+    assert_clean(&image);
+    let info: Value = serde_json::from_slice(&uext4_ok(&["info", "--json", path])).unwrap();
+    assert_eq!(info["inode_size"], 256);
+    let mounts = info["max_mount_count"].as_u64().unwrap();
+    assert!((20..=40).contains(&mounts), "{mounts}");
+    uext4_ok(&["tune", "-O", "^64bit", path]);
+    assert_clean(&image);
 }

@@ -4,6 +4,7 @@ use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use uext4_blockdev::{Clock as _, SystemClock};
 use uext4_fsck::tune::Change;
+use uext4_image::HostIds;
 use uext4_ondisk::num::lo32;
 use uext4_ondisk::quota::QuotaKind;
 use uuid::Uuid;
@@ -81,6 +82,34 @@ pub fn errors(text: &str) -> Parsed<u16> {
         "panic" => Ok(3),
         _ => Err("it is continue, remount-ro or panic".to_owned()),
     }
+}
+
+/// Different file systems are then examined at different boots.
+pub fn max_mounts(text: &str) -> Parsed<i16> {
+    if text == "random" {
+        let [byte, ..] = random()?;
+        return Ok(20 + i16::from(byte) % 21);
+    }
+    let number = text.parse().ok();
+    let number = number.filter(|most| (-1..=16_000).contains(most));
+    number.ok_or_else(|| "it is a number from -1 to 16000, or random".to_owned())
+}
+
+pub fn user(text: &str) -> Parsed<u16> {
+    owner(text, "user", HostIds::user)
+}
+
+pub fn group(text: &str) -> Parsed<u16> {
+    owner(text, "group", HostIds::group)
+}
+
+/// A number, or the number of a name. The superblock has 16 bits for it.
+fn owner(text: &str, what: &str, lookup: impl Fn(&HostIds, &[u8]) -> Option<u32>) -> Parsed<u16> {
+    let number: Option<u32> = text.parse().ok();
+    let number = number.or_else(|| lookup(&HostIds::default(), text.as_bytes()));
+    let number = number.ok_or_else(|| format!("this machine has no {what} {text}"))?;
+    u16::try_from(number)
+        .map_err(|_| format!("{number} is too large: the superblock holds at most 65535"))
 }
 
 pub fn interval(text: &str) -> Parsed<u32> {
@@ -245,6 +274,11 @@ mod tests {
         assert_eq!(journal("size=4"), Ok(4 << 20));
         assert!(label("abcdefghijklmnopq").is_err());
         assert!(extended("stride=16,hash_alg=sha").is_err());
+        assert!((0..99).all(|_| matches!(max_mounts("random"), Ok(20..=40))));
+        assert_eq!(max_mounts("-1"), Ok(-1));
+        assert!(max_mounts("16001").is_err() && max_mounts("often").is_err());
+        assert_eq!((user("root"), group("8")), (Ok(0), Ok(8)));
+        assert!(user("no such user").is_err() && group("65536").is_err());
         assert_eq!(uuid("time").unwrap()[6] >> 4, 1);
     }
 }
