@@ -134,6 +134,26 @@ fn caches_grow_into_free_memory() {
 }
 
 #[test]
+fn looks_are_left_out_only_where_much_is_free() {
+    let toys = toys([0, 1, 1, 0, 10, 8, 0]).1;
+    let memory = Memory::new(1024 * MIB);
+    let limit = || toys[5].limit.load(Relaxed) / MIB;
+    memory.look(&caches(&toys));
+    let before = limit();
+    toys[4].memory.store(900 * MIB, Relaxed);
+    assert!(!memory.look(&caches(&toys)));
+    assert_eq!(limit(), before, "a look right after another is left out");
+    for _ in 0..SPARED_MAX {
+        memory.look(&caches(&toys));
+    }
+    assert!(limit() < before);
+    // Now little is free, and each look sees what was taken meanwhile.
+    toys[4].memory.store(1020 * MIB, Relaxed);
+    memory.look(&caches(&toys));
+    assert!(memory.usage(&caches(&toys)).total() <= 896 * MIB);
+}
+
+#[test]
 fn pressure_lowers_what_may_be_taken() {
     let (memory, toys) = toys([0, 0, 0, 0, 20, 30, 0]);
     let text = |avg10: &str| format!("some avg10={avg10} avg60=0.00 avg300=0.00 total=1\n");
