@@ -9,7 +9,8 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use uext4_extent_status::{Extent as Known, Status};
+use uext4_extent_status::{Extent as Known, Status, Tree};
+use uext4_ondisk::extent::empty_extent_root;
 use uext4_ondisk::indirect::Reach;
 use uext4_ondisk::inode::InodeFlags;
 use uext4_ondisk::{Lblk, Pblk};
@@ -353,6 +354,10 @@ pub(crate) fn known(sbi: &Sbi, cell: &Cell, lblk: Lblk, len: u32) -> Result<Know
         return Ok(part(known));
     }
     let inode = cell.inode.read();
+    let is_extents = inode.has(InodeFlags::EXTENTS) && !inode.has(InodeFlags::INLINE_DATA);
+    if is_extents && inode.i_block == empty_extent_root() {
+        return Ok(unmapped(blocks, lblk, len).unwrap_or_else(part));
+    }
     let all = as_known(&read_map(sbi, &inode, blocks, lblk, len)?);
     drop(inode);
     // A part of the range may have been cached with another state, mostly as delayed.
@@ -362,6 +367,25 @@ pub(crate) fn known(sbi: &Sbi, cell: &Cell, lblk: Lblk, len: u32) -> Result<Know
     };
     sbi.relieve();
     Ok(found)
+}
+
+/// The hole from a block on, at most `len` blocks long, of a file whose map is empty: up to what
+/// is known of it, which is delayed. `Err` returns what is known of the block itself. That the map
+/// is empty costs less to see in the inode than holes cost in the cache, where each write to a new
+/// file would cut them.
+fn unmapped(blocks: &Tree, lblk: Lblk, len: u32) -> std::result::Result<Known, Known> {
+    let next = blocks.find(lblk, |_| true);
+    let end = match next {
+        Some(known) if known.lblk <= lblk => return Err(known),
+        Some(known) => known.lblk.0,
+        None => u32::MAX,
+    };
+    Ok(Known {
+        lblk,
+        len: len.min(end - lblk.0),
+        pblk: Pblk(0),
+        status: Status::Hole,
+    })
 }
 
 /// Zeroes the rest of the last block before a file grows past its old end: what the device holds

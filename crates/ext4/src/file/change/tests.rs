@@ -495,3 +495,31 @@ fn data_given_up_for_lack_of_space_are_reported_later() {
     drop((file, other));
     lossy_close(&sbi, &device);
 }
+
+#[test]
+fn of_a_new_file_only_delayed_blocks_are_cached_until_it_is_mapped() {
+    let device = mke2fs("-t ext4 -b 4096", 65_536);
+    let sbi = mount(&device);
+    let file = new_file(&sbi, b"file");
+    let known_now = || file.known_blocks_if_any().map_or(Vec::new(), Tree::extents);
+    write_with(&file, WriteContext::default(), 0, &bytes(2)).unwrap();
+    write_with(&file, WriteContext::default(), 2 * BLOCK, &bytes(1)).unwrap();
+    write_with(&file, WriteContext::default(), 9 * BLOCK, &bytes(1)).unwrap();
+    assert!(known_now().iter().all(|k| k.status == Status::Delayed));
+    assert_eq!(delayed(&file), 4);
+    let at = |lblk| known(&sbi, &file, Lblk(lblk), 100).unwrap();
+    assert_eq!((at(1).status, at(1).len), (Status::Delayed, 2));
+    assert_eq!((at(4).status, at(4).len), (Status::Hole, 5));
+    assert_eq!((at(10).status, at(10).len), (Status::Hole, 100));
+    fsync(&file, true).unwrap();
+    assert_eq!(delayed(&file), 0);
+    assert_eq!((at(1).status, at(1).len), (Status::Written, 2));
+    assert_eq!((at(4).status, at(4).len), (Status::Hole, 5));
+    let all = content(&file);
+    assert_eq!(
+        (&all[..BLOCK as usize], all.len()),
+        (&bytes(1)[..], 10 * BLOCK as usize)
+    );
+    drop(file);
+    unmount_and_check(&sbi, &device);
+}
