@@ -14,7 +14,7 @@ use crate::inode::attr::{self, SetId};
 use crate::inode::dquot::{Owners, Usage};
 use crate::inode::store::store;
 use crate::journal::handle::Handle;
-use crate::journal::rw::Purpose;
+use crate::journal::rw::{Purpose, Rw};
 use crate::journal::sbi::Sbi;
 use crate::journal::space::ensure_blocks;
 use crate::xattr;
@@ -93,6 +93,9 @@ pub(crate) fn set(file: &InodeRef, attributes: &SetAttributes) -> Result<()> {
     if let Some(size) = attributes.size {
         truncate_locked(file, size)?;
     }
+    if set_with_commit(file, attributes)? {
+        return Ok(());
+    }
     // Only an ACL allocates blocks, if there is one that follows the mode.
     let may_take = attributes.mode.is_some() && file.inode.read().has_attributes();
     let _blocks = may_take
@@ -117,22 +120,10 @@ pub(crate) fn set(file: &InodeRef, attributes: &SetAttributes) -> Result<()> {
         hand_over(&handle, file, inode, payers)?;
     }
     inode.flags = flags;
-    let new_owner = attributes.uid.is_some() || attributes.gid.is_some();
-    inode.uid = attributes.uid.unwrap_or(inode.uid);
-    inode.gid = attributes.gid.unwrap_or(inode.gid);
     inode.projid = attributes.projid.unwrap_or(inode.projid);
     inode.generation = attributes.generation.unwrap_or(inode.generation);
-    if new_owner && inode.file_type != FileType::Directory {
-        attr::drop_set_id(inode, SetId::Drop);
-    }
-    let time = |wanted: Option<SetTime>, old| match wanted {
-        None => old,
-        Some(SetTime::Now) => now,
-        Some(SetTime::To(time)) => handle.rw().kept(time),
-    };
-    inode.atime = time(attributes.atime, inode.atime);
-    inode.mtime = time(attributes.mtime, inode.mtime);
-    inode.ctime = time(Some(attributes.ctime.unwrap_or(SetTime::Now)), inode.ctime);
+    set_owner(inode, attributes);
+    set_times(handle.rw(), inode, attributes, now);
     file.changed_in(handle.tid(), false);
     // From here on the quota must not refuse anything.
     inode.set_quota_free(true);
@@ -142,6 +133,63 @@ pub(crate) fn set(file: &InodeRef, attributes: &SetAttributes) -> Result<()> {
     };
     inode.set_quota_free(false);
     handle.failed(result.and_then(|()| store(&handle, sbi, inode)))
+}
+
+/// Changes attributes of an inode that the next commit stores anyway, as a rule because its data
+/// were just written: without a handle, as nothing else changes. Returns whether it did. An ACL
+/// that follows the mode, owners with quotas, flags and what checksums contain need a handle.
+fn set_with_commit(file: &InodeRef, attributes: &SetAttributes) -> Result<bool> {
+    let rw = file.sbi().writable()?;
+    let others = SetAttributes {
+        flags: None,
+        projid: None,
+        generation: None,
+        ..*attributes
+    };
+    // An inode that waits for no commit is not added: of one block of the inode table many inodes
+    // can be stored with one credit of a transaction, while each that waits counts as a block.
+    if *attributes != others || !file.is_changed_later() {
+        return Ok(false);
+    }
+    let new_owner = attributes.uid.is_some() || attributes.gid.is_some();
+    let needs_handle = {
+        let inode = file.inode.read();
+        new_owner && inode.owners.is_some() || attributes.mode.is_some() && inode.has_attributes()
+    };
+    if needs_handle {
+        return Ok(false);
+    }
+    rw.journal.check()?;
+    let now = rw.now();
+    rw.inodes.change_later(file, |inode| {
+        set_owner(inode, attributes);
+        set_times(rw, inode, attributes, now);
+        if let Some(mode) = attributes.mode {
+            inode.mode = inode.mode & !0o7777 | mode & 0o7777;
+        }
+    });
+    file.sbi().bound_later();
+    Ok(true)
+}
+
+fn set_owner(inode: &mut Inode, attributes: &SetAttributes) {
+    let new_owner = attributes.uid.is_some() || attributes.gid.is_some();
+    inode.uid = attributes.uid.unwrap_or(inode.uid);
+    inode.gid = attributes.gid.unwrap_or(inode.gid);
+    if new_owner && inode.file_type != FileType::Directory {
+        attr::drop_set_id(inode, SetId::Drop);
+    }
+}
+
+fn set_times(rw: &Rw, inode: &mut Inode, attributes: &SetAttributes, now: Timestamp) {
+    let time = |wanted: Option<SetTime>, old| match wanted {
+        None => old,
+        Some(SetTime::Now) => now,
+        Some(SetTime::To(time)) => rw.kept(time),
+    };
+    inode.atime = time(attributes.atime, inode.atime);
+    inode.mtime = time(attributes.mtime, inode.mtime);
+    inode.ctime = time(Some(attributes.ctime.unwrap_or(SetTime::Now)), inode.ctime);
 }
 
 /// Whether the inode may have the project and the generation.

@@ -8,6 +8,7 @@ use std::thread;
 use parking_lot::Mutex;
 use uext4_blockdev::{BlockDevice, Error as DeviceError, MemoryDevice, VirtualClock};
 use uext4_extent_status::{Status, Tree};
+use uext4_ondisk::inode::Timestamp;
 use uext4_ondisk::{Ino, Lblk, Pblk};
 use uext4_writeback::{Error as PagesError, FAILURES_MAX, Paced};
 
@@ -16,8 +17,10 @@ use crate::bulk::NewInode;
 use crate::dir::namei::lookup;
 use crate::file::fallocate::{Fallocate, fallocate};
 use crate::file::inode_ref::InodeRef;
+use crate::file::setattr::{self, SetAttributes, SetTime};
 use crate::file::write_context::{WriteContext, WriteMode};
 use crate::inode::attr::SetId;
+use crate::inode::iget;
 use crate::inode::store::store;
 use crate::journal::rw::Purpose;
 use crate::journal::sbi::Sbi;
@@ -520,6 +523,47 @@ fn of_a_new_file_only_delayed_blocks_are_cached_until_it_is_mapped() {
         (&all[..BLOCK as usize], all.len()),
         (&bytes(1)[..], 10 * BLOCK as usize)
     );
+    drop(file);
+    unmount_and_check(&sbi, &device);
+}
+
+#[test]
+fn attributes_of_a_file_that_waits_for_a_commit_are_stored_with_it() {
+    let device = mke2fs("-t ext4 -b 4096", 65_536);
+    let sbi = mount(&device);
+    let file = new_file(&sbi, b"file");
+    commit(&sbi);
+    let journal = &sbi.rw().unwrap().journal;
+    let pinned = journal.pinned();
+    write_with(&file, WriteContext::default(), 0, &bytes(1)).unwrap();
+    let time = Timestamp { sec: 7, nsec: 5 };
+    let attributes = SetAttributes {
+        mode: Some(0o640),
+        uid: Some(3),
+        gid: Some(70_000),
+        mtime: Some(SetTime::To(time)),
+        ..SetAttributes::default()
+    };
+    setattr::set(&file, &attributes).unwrap();
+    // The inode's block is no part of the transaction until it is closed.
+    assert_eq!(journal.pinned(), pinned);
+    commit(&sbi);
+    // What changes it now is stored at once: no write waits.
+    assert!(!file.is_changed_later());
+    let touched = SetAttributes {
+        atime: Some(SetTime::To(time)),
+        ..SetAttributes::default()
+    };
+    setattr::set(&file, &touched).unwrap();
+    assert!(!file.is_changed_later());
+    commit(&sbi);
+    let image = Arc::new(device.snapshot());
+    let after = mount(&image);
+    let ino = lookup(&after, &root(&after).inode.read(), b"file").unwrap();
+    let inode = iget(&after, ino).unwrap();
+    assert_eq!((inode.mode, inode.uid, inode.gid), (0o100_640, 3, 70_000));
+    assert_eq!((inode.mtime, inode.atime), (time, time));
+    unmount_and_check(&after, &image);
     drop(file);
     unmount_and_check(&sbi, &device);
 }
