@@ -36,6 +36,7 @@
 //! | [`owners`] | whose files does it show, and whose is what is made? |
 //! | [`sandbox`] | what does its daemon give up, and does it still unmount? |
 //! | [`mount_stats`] | the statistics of a running mount |
+//! | [`requests`] | how many requests does a file cost that a program creates? |
 //! | [`direct`] | are O_DIRECT writes seen by buffered readers, and is a full image ENOSPC? |
 //! | [`posix`] | does a mount answer random calls as the kernel's ext4 does? |
 //! | [`finished`] | are disk images, verified ones and streams what others take them for? |
@@ -97,6 +98,7 @@ mod quotas;
 mod refused;
 mod repairing;
 mod replacing;
+mod requests;
 mod rescued;
 mod reuse;
 mod rings;
