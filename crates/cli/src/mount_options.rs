@@ -10,12 +10,13 @@ mod tables;
 mod tests;
 
 use uext4::OpenOptions;
+use uext4::tuning::AccessTimes;
 use uext4_tunables::{Subject, TunableError, describe, set};
 
 use crate::failure::{Exit, Failure};
 
 pub use names::{REFUSED, WITHOUT_EFFECT};
-pub use options::MountOptions;
+pub use options::{MountOptions, Xattrs};
 
 /// What mount(8) copies from the kernel's options of a mount.
 const SHOWN_BY_THE_KERNEL: [&str; 4] = ["user_id", "group_id", "max_read", "blksize"];
@@ -41,6 +42,12 @@ pub fn parse(lists: &[String]) -> Result<MountOptions, Failure> {
             "only with ro: `uext4 repair` restores a lost superblock",
         );
     }
+    if !options.opens && options.access_times() == AccessTimes::Strict {
+        return wrong(
+            "noopen",
+            "with strictatime each file that is opened is a request",
+        );
+    }
     let together = options.engine.check();
     together.map_err(|error| Failure::new(Exit::Usage, format_args!("-o {error}")))?;
     Ok(options)
@@ -60,6 +67,11 @@ fn set_one(options: &mut MountOptions, option: &str) -> Result<(), Failure> {
     if WITHOUT_EFFECT.contains(&option) || option.starts_with("x-") {
         return Ok(());
     }
+    // It has no value, or one.
+    let option = match option {
+        "noxattr" => "noxattr=yes",
+        option => option,
+    };
     let name = option.split_once('=').map_or(option, |(name, _)| name);
     if options.remount && SHOWN_BY_THE_KERNEL.contains(&name) {
         return Ok(());

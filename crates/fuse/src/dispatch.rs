@@ -114,6 +114,7 @@ impl Server {
         match request.operation {
             Operation::Init(asked) => self.init(&asked, out).into(),
             _ if self.negotiated().is_none() => Answer::Now(Err(Errno::EIO)),
+            _ if self.omitted.has(&request.operation) => Answer::Now(Err(Errno::ENOSYS)),
             Operation::Forget(lookups) => self.forget(id, lookups),
             Operation::BatchForget(all) => {
                 for one in each_forgotten(all) {

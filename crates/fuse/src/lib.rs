@@ -49,6 +49,7 @@ pub mod mount;
 pub mod mountinfo;
 mod names;
 mod nodes;
+pub mod omitted;
 pub mod owners;
 mod panic_guard;
 mod pending_reply;

@@ -142,7 +142,9 @@ fn must_see_reads(node: &Node, flags: u32) -> bool {
 /// How a file that was opened is cached, and its handle if it is to be written.
 pub fn opened(server: &Server, node: &Node, flags: u32) -> OpenOut {
     let fh = match node {
-        Node::Writable(inode) if flags & flag::ACCMODE != 0 => server.handles.open(inode),
+        Node::Writable(inode) if flags & flag::ACCMODE != 0 && !server.omitted.opens => {
+            server.handles.open(inode)
+        }
         _ => 0,
     };
     // Kernels before 5.15 keep the pages of a file that is cut when it is opened.

@@ -17,6 +17,7 @@ use crate::handles::Handles;
 use crate::init::{self, Negotiated};
 use crate::latency::Latencies;
 use crate::nodes::{Node, Nodes};
+use crate::omitted::Omitted;
 use crate::owners::Owners;
 use crate::panic_guard::PanicGuard;
 use crate::reply::{Out, Validity, attr_of};
@@ -42,6 +43,7 @@ pub struct Server {
     pub(crate) validity: Validity,
     pub(crate) block_size: u32,
     pub(crate) owners: Owners,
+    pub(crate) omitted: Omitted,
     pub(crate) latencies: Arc<Latencies>,
     pub(crate) sync_policy: SyncPolicy,
     pub(crate) threads: Threads,
@@ -72,6 +74,7 @@ impl Server {
             validity,
             block_size: fs.geometry().block_size.bytes(),
             owners: Owners::default(),
+            omitted: Omitted::default(),
             latencies: Arc::default(),
             sync_policy: SyncPolicy::default(),
             gate: Arc::default(),
@@ -125,6 +128,12 @@ impl Server {
         self.sync_policy != SyncPolicy::OnDemand
     }
 
+    /// The same, which does not serve these kinds of requests.
+    #[must_use]
+    pub fn omitting(self, omitted: Omitted) -> Self {
+        Self { omitted, ..self }
+    }
+
     /// The file system.
     pub fn file_system(&self) -> &Served {
         &self.fs
@@ -147,6 +156,10 @@ impl Server {
         if self.owners.fakeroot {
             // With its ACLs the kernel decides who may do what.
             asked.flags &= !(has::POSIX_ACL as u32);
+        }
+        if self.omitted.opens {
+            // The kernel would leave it to OPEN to cut a file.
+            asked.flags &= !(has::ATOMIC_O_TRUNC as u32);
         }
         // OK to unwrap: no machine has pages of 4 GiB.
         let page = u32::try_from(rustix::param::page_size()).unwrap();

@@ -19,6 +19,7 @@ use crate::abi::{
 use crate::answer::Answer;
 use crate::dying::Threads;
 use crate::errno::Result;
+use crate::omitted::Omitted;
 use crate::owners::Owners;
 use crate::pending_reply::Channel;
 use crate::reply::{Out, Validity};
@@ -173,7 +174,8 @@ impl Client {
         }
     }
 
-    fn greeted(self) -> Self {
+    /// After INIT.
+    pub fn greeted(self) -> Self {
         let it = InitIn {
             major: 7,
             minor: 40,
@@ -229,6 +231,16 @@ impl Client {
         let server = Arc::into_inner(self.server).unwrap();
         let server = Arc::new(server.with_sync_policy(sync_policy));
         Self { server, ..self }
+    }
+
+    /// Without these kinds of requests; asked nothing yet.
+    pub fn omitting(self, omitted: Omitted) -> Self {
+        // OK to unwrap: no other thread has it yet.
+        let server = Arc::into_inner(self.server).unwrap().omitting(omitted);
+        Self {
+            server: Arc::new(server),
+            ..self
+        }
     }
 
     /// With projects.

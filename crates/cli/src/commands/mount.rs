@@ -14,6 +14,7 @@ use uext4::tuning::{Background, Policies};
 use uext4_blockdev::attached;
 use uext4_fuse::errno::Errno;
 use uext4_fuse::mount::{self, Mounted};
+use uext4_fuse::omitted::{Omitted, XattrSearch, find_xattr};
 use uext4_fuse::report::report;
 use uext4_fuse::session::{self, Ender, How, PAYLOADS_MAX, Session};
 use uext4_fuse::unmount_status::{self, UnmountStatus};
@@ -29,7 +30,7 @@ use crate::listener::{Listener, Socket};
 use crate::messages;
 use crate::metrics::Metrics;
 use crate::mount_failure::mount_failure;
-use crate::mount_options::{self, MountOptions};
+use crate::mount_options::{self, MountOptions, Xattrs};
 use crate::open;
 use crate::sandbox::{self, Sandbox};
 use crate::trace;
@@ -38,6 +39,9 @@ use crate::unmounter::Unmounter;
 /// The share of the memory that requests get: half of it for their contents, half for the data of
 /// writers that wait.
 const WAITING_SHARE: u64 = 8;
+
+/// Inodes that are examined for extended attributes: 256 MiB of inode tables at most.
+const EXAMINED_MAX: u32 = 1 << 20;
 
 /// Show an image as a directory, to every program
 ///
@@ -411,9 +415,44 @@ fn server_of(options: &MountOptions, fs: &Served, image: &Path) -> Result<Arc<Se
         let what = format_args!("{}: {why}", image.display());
         Failure::new(Exit::Damaged, what).hint("`uext4 check IMAGE` lists all that is damaged")
     })?;
+    let server = server.omitting(omitted(options, fs, image)?);
     let server = server.with_sync_policy(options.sync_policy());
     let server = server.with_waiting(options.payloads);
     Ok(Arc::new(server.owned_by(options.owners.clone())))
+}
+
+/// The kinds of requests that are not served, as the options and the image say.
+fn omitted(options: &MountOptions, fs: &Served, image: &Path) -> Result<Omitted, Failure> {
+    let xattrs = match options.xattrs {
+        Xattrs::Served => false,
+        Xattrs::Hidden => true,
+        Xattrs::Auto => {
+            options.read_only && matches!(find_xattr(fs, EXAMINED_MAX), Ok(XattrSearch::None))
+        }
+        Xattrs::Omitted => {
+            let found = find_xattr(fs, EXAMINED_MAX);
+            let found = found.map_err(|error| Failure::engine(image.display(), &error))?;
+            let why = match found {
+                XattrSearch::None => None,
+                XattrSearch::In(ino) => Some(format!("inode {} has extended attributes", ino.0)),
+                XattrSearch::Unknown => Some(format!(
+                    "more than {EXAMINED_MAX} inodes, whose extended attributes are not looked for"
+                )),
+            };
+            if let Some(why) = why {
+                let what = format_args!("-o noxattr: {}: {why}", image.display());
+                return Err(Failure::new(Exit::Usage, what).hint(
+                    "leave the option out; noxattr=force hides attributes: the mode alone \
+                     decides then what an ACL would forbid",
+                ));
+            }
+            true
+        }
+    };
+    Ok(Omitted {
+        xattrs,
+        opens: !options.opens,
+    })
 }
 
 fn no_rings(what: &str) -> Failure {

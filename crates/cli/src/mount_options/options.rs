@@ -9,6 +9,20 @@ use uext4_fuse::owners::Owners;
 use uext4_fuse::session::PAYLOADS_MAX;
 use uext4_fuse::{SyncPolicy, Transport};
 
+/// Whether extended attributes are served.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Xattrs {
+    /// Always.
+    #[default]
+    Served,
+    /// Never; an image that holds some is not mounted.
+    Omitted,
+    /// Unless the mount is read-only and the image is known to hold none.
+    Auto,
+    /// Never, whatever the image holds.
+    Hidden,
+}
+
 /// What was asked for.
 #[derive(Clone, Debug)]
 pub struct MountOptions {
@@ -36,6 +50,10 @@ pub struct MountOptions {
     pub quota: Option<String>,
     /// Whose files are shown.
     pub owners: Owners,
+    /// Whether extended attributes are served.
+    pub xattrs: Xattrs,
+    /// Whether opening a file is a request.
+    pub opens: bool,
     /// A file that statistics are written to, every few seconds.
     pub metrics: Option<PathBuf>,
     /// The daemon gives up what it does not need.
@@ -60,6 +78,8 @@ impl Default for MountOptions {
             needs_log_checksums: false,
             quota: None,
             owners: Owners::default(),
+            xattrs: Xattrs::default(),
+            opens: true,
             metrics: None,
             sandbox: true,
             engine: OpenOptions::default(),

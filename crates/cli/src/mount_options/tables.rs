@@ -6,7 +6,7 @@ use uext4_fuse::owners::IdRange;
 use uext4_tunables::{Tunable, switch};
 
 use crate::args::parse_size;
-use crate::mount_options::options::MountOptions;
+use crate::mount_options::options::{MountOptions, Xattrs};
 
 type MountTunable = Tunable<MountOptions>;
 
@@ -216,6 +216,15 @@ fn map(options: &mut MountOptions, text: &str) -> Result<(), String> {
 const TRANSPORT_NAMES: &[&str] = &["auto", "dev", "io_uring"];
 const TRANSPORTS: [Transport; 3] = [Transport::Auto, Transport::Dev, Transport::Uring];
 
+/// In the order of [`XATTRS`].
+const XATTR_NAMES: &[&str] = &["no", "yes", "auto", "force"];
+const XATTRS: [Xattrs; 4] = [
+    Xattrs::Served,
+    Xattrs::Omitted,
+    Xattrs::Auto,
+    Xattrs::Hidden,
+];
+
 const PROGRAM: &[MountTunable] = &[
     Tunable::text(
         "memory",
@@ -258,6 +267,21 @@ const PROGRAM: &[MountTunable] = &[
                 Ok(())
             }
         },
+    ),
+    Tunable::word(
+        "noxattr",
+        XATTR_NAMES,
+        "Serve no extended attributes; alone: yes, refused where the image holds some",
+        |options| {
+            let at = XATTRS.iter().position(|known| *known == options.xattrs);
+            XATTR_NAMES.get(at?).copied()
+        },
+        |options, index| options.xattrs = XATTRS.get(index).copied().unwrap_or_default(),
+    ),
+    switch!(
+        "open",
+        opens,
+        "Opening a file is a request; without it, see docs/fuse.md"
     ),
     switch!(
         "sandbox",

@@ -5,7 +5,7 @@ use uext4::tuning::AccessTimes;
 use uext4_fuse::{SyncPolicy, Transport};
 
 use crate::failure::{Exit, Failure};
-use crate::mount_options::MountOptions;
+use crate::mount_options::{MountOptions, Xattrs};
 
 fn parse(list: &str) -> Result<MountOptions, Failure> {
     super::parse(&[list.to_owned()])
@@ -114,6 +114,7 @@ fn unknown_options_are_refused_by_name() {
         "idmap=0:1:0",
         "idmap=x:0:1:1",
         "metrics=",
+        "noxattr=1",
         "noatime=1",
     ] {
         let Err(Failure::Message { exit, what, .. }) = parse(option) else {
@@ -126,6 +127,7 @@ fn unknown_options_are_refused_by_name() {
         "fakeroot,allow_other",
         "sb=131072",
         "idmap=0:1:2,idmap=u:1:5:1",
+        "noopen,strictatime",
     ] {
         assert!(parse(list).is_err(), "{list}");
     }
@@ -139,6 +141,21 @@ fn one_of_three_times_of_access() {
     assert_eq!(times("strictatime"), AccessTimes::Strict);
     assert_eq!(times("strictatime,noatime"), AccessTimes::None);
     assert_eq!(times("noatime,atime,nodiratime"), AccessTimes::Relative);
+}
+
+#[test]
+fn requests_that_a_mount_does_without() {
+    for (list, xattrs) in [
+        ("rw", Xattrs::Served),
+        ("noxattr", Xattrs::Omitted),
+        ("noxattr=auto", Xattrs::Auto),
+        ("noxattr,noxattr=force", Xattrs::Hidden),
+        ("noxattr=force,noxattr=no", Xattrs::Served),
+    ] {
+        assert_eq!(parse(list).unwrap().xattrs, xattrs, "{list}");
+    }
+    assert!(parse("rw").unwrap().opens && !parse("noopen").unwrap().opens);
+    assert!(parse("noopen,open").unwrap().opens);
 }
 
 #[test]

@@ -6,10 +6,11 @@
 //! is not counted. A program that is missing is skipped with a sentence.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Output};
 
 use tempfile::TempDir;
 
@@ -103,7 +104,7 @@ const fn limit(options: &'static str, program: &'static str, root: f64, ordinary
     }
 }
 
-const LIMITS: [Limit; 10] = [
+const LIMITS: [Limit; 29] = [
     limit("rw", "GNU tar", 12.2, 9.2),
     limit("rw", "tar -b 2048", 10.2, 7.1),
     limit("rw", "bsdtar", 10.5, 8.5),
@@ -112,8 +113,27 @@ const LIMITS: [Limit; 10] = [
     limit("rw", "cp -r", 6.1, 6.1),
     limit("rw", "git clone", 10.4, 10.4),
     limit("rw", "rsync", 16.7, 16.7),
+    limit("noxattr", "GNU tar", 10.2, 8.2),
+    limit("noxattr", "tar -b 2048", 8.1, 6.1),
+    limit("noxattr", "bsdtar", 8.5, 7.5),
+    limit("noxattr", "tarfile", 9.5, 8.5),
+    limit("noxattr", "cp -a", 7.1, 7.1),
+    limit("noxattr", "cp -r", 5.1, 5.1),
+    limit("noxattr", "git clone", 9.3, 9.3),
+    limit("noxattr", "rsync", 15.7, 15.7),
+    limit("noxattr,noopen", "GNU tar", 9.2, 7.2),
+    limit("noxattr,noopen", "tar -b 2048", 7.2, 5.1),
+    limit("noxattr,noopen", "bsdtar", 7.5, 6.5),
+    limit("noxattr,noopen", "tarfile", 8.5, 7.5),
+    limit("noxattr,noopen", "cp -a", 6.1, 6.1),
+    limit("noxattr,noopen", "cp -r", 4.1, 4.1),
+    limit("noxattr,noopen", "git clone", 8.1, 8.1),
+    limit("noxattr,noopen", "rsync", 12.7, 12.7),
     limit("fakeroot", "GNU tar", 11.2, 8.2),
     limit("fakeroot", "tar -b 2048", 9.2, 6.1),
+    limit("noxattr,fakeroot", "GNU tar", 9.2, 7.2),
+    limit("noxattr,fakeroot", "tar -b 2048", 7.1, 5.1),
+    limit("noxattr,fakeroot,noopen", "tar -b 2048", 6.2, 4.1),
 ];
 
 /// The tree, an archive of it, and a bundle of git if git is there.
@@ -215,4 +235,128 @@ fn requests_a_created_file_of_an_ordinary_user_are_within_limits() {
     if user_can_mount() {
         within_limits(User::Ordinary);
     }
+}
+
+/// A file of a place, with an attribute that the kernel's ext4 stored.
+fn with_attribute() -> Place {
+    let place = Place::new(&["-t", "ext4"], 32);
+    place.mount("rw");
+    fs::write(place.dir().join("file"), "text").unwrap();
+    let file = place.dir().join("file");
+    run("setfattr", &["-n", "user.a", "-v", "value", text(&file)]);
+    place.unmount();
+    place
+}
+
+/// What a tool prints about the attribute of the file.
+fn attribute(place: &Place) -> Output {
+    let file = place.dir().join("file");
+    let arguments = ["-n", "user.a", "--only-values", text(&file)];
+    Command::new("getfattr").args(arguments).output().unwrap()
+}
+
+#[test]
+fn noxattr_is_refused_where_the_image_holds_attributes() {
+    if !can_mount() || !has_tool("setfattr") {
+        return;
+    }
+    let place = with_attribute();
+    let (image, dir) = (place.image(), place.dir());
+    for options in ["noxattr", "ro,noxattr"] {
+        let arguments = ["mount", "-o", options, text(&image), text(&dir)];
+        place.refused(&arguments, 1, &["-o noxattr", "inode 12", "noxattr=force"]);
+    }
+    for (options, is_served) in [
+        ("noxattr=no", true),
+        ("noxattr=auto", true),
+        ("ro,noxattr=auto", true),
+        ("noxattr=force", false),
+    ] {
+        place.mount(options);
+        let shown = attribute(&place);
+        assert_eq!(shown.stdout == b"value", is_served, "{options}: {shown:?}");
+        let stderr = String::from_utf8_lossy(&shown.stderr);
+        assert_eq!(stderr.contains("not supported"), !is_served, "{stderr}");
+        assert_eq!(fs::read(dir.join("file")).unwrap(), b"text");
+        place.unmount();
+    }
+    place.judge();
+    // None is left, so it is not served where it cannot come to be.
+    place.mount("rw");
+    run("setfattr", &["-x", "user.a", text(&dir.join("file"))]);
+    place.unmount();
+    for (options, is_served) in [
+        ("noxattr", false),
+        ("ro,noxattr=auto", false),
+        ("noxattr=auto", true),
+    ] {
+        place.mount(options);
+        let stderr = attribute(&place).stderr;
+        let stderr = String::from_utf8_lossy(&stderr);
+        assert_eq!(stderr.contains("not supported"), !is_served, "{stderr}");
+        place.unmount();
+    }
+}
+
+#[test]
+fn noopen_enforces_flags_when_data_arrive() {
+    if !can_mount() || !has_tool("chattr") {
+        return;
+    }
+    let place = Place::new(&["-t", "ext4"], 32);
+    place.mount("noopen");
+    let path = |name: &str| place.dir().join(name);
+    for name in ["immutable", "grows", "cut"] {
+        fs::write(path(name), "some text").unwrap();
+    }
+    run("chattr", &["+i", text(&path("immutable"))]);
+    run("chattr", &["+a", text(&path("grows"))]);
+    let refused = |done: io::Result<()>| {
+        let error = done.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{error}");
+    };
+    let writing = File::options().write(true).clone();
+    for name in ["immutable", "grows"] {
+        refused(fs::write(path(name), "other"));
+        let opened = writing.open(path(name));
+        refused(opened.and_then(|mut file| file.write_all(b"other")));
+        refused(writing.open(path(name)).and_then(|file| file.set_len(3)));
+    }
+    let mut appends = File::options().append(true).open(path("grows")).unwrap();
+    appends.write_all(b", more").unwrap();
+    appends.sync_all().unwrap();
+    fs::write(path("cut"), "x").unwrap();
+    // A file without a name is there as long as it is open.
+    let mut unnamed = File::open(path("cut")).unwrap();
+    fs::remove_file(path("cut")).unwrap();
+    let mut read = String::new();
+    unnamed.read_to_string(&mut read).unwrap();
+    assert_eq!(read, "x");
+    drop((unnamed, appends));
+    let shown = |name| fs::read_to_string(path(name)).unwrap();
+    assert_eq!(shown("immutable"), "some text");
+    assert_eq!(shown("grows"), "some text, more");
+    place.unmount();
+    place.mount("rw");
+    assert_eq!(shown("grows"), "some text, more");
+    place.unmount();
+    place.judge();
+}
+
+#[test]
+fn noopen_lets_the_creator_write_a_file_that_it_could_not_open() {
+    if !user_can_mount() {
+        return;
+    }
+    let place = Place::new(&["-t", "ext4", "-E", "root_owner=1:1"], 32);
+    let (image, dir) = (place.image(), place.dir());
+    let user = User::Ordinary;
+    let mount = ["mount", "-o", "noopen", text(&image), text(&dir)];
+    user.run(UEXT4, &mount, Path::new("/"));
+    // The second file is not there for a caller that wants it to be new, nor may it be opened.
+    let lines = "umask 333; echo text > one; test \"$(cat one)\" = text; ! echo more >> one; \
+                 set -C; ! echo other > one; test \"$(stat -c %a one)\" = 444";
+    user.run("sh", &["-c", &format!("set -e; {lines}")], &dir);
+    user.run(UEXT4, &["umount", text(&dir)], Path::new("/"));
+    place.judge();
 }
