@@ -52,18 +52,7 @@ pub fn older_copies(
     watch: &mut dyn FnMut(u64, u64) -> bool,
 ) -> Result<Vec<ReplayedBlock>, Error> {
     let log = Log::open(device, block_size, blocks_count, runs)?;
-    let mut walk = Walk {
-        watch,
-        at: 0,
-        is_second: false,
-        is_stopped: false,
-        budget: 0,
-        block: vec![0; block_size.len()],
-        data: vec![0; block_size.len()],
-        copies: HashMap::new(),
-        revokes: HashMap::new(),
-        log: &log,
-    };
+    let mut walk = Walk::new(&log, block_size, watch);
     walk.run()?;
     walk.is_second = true;
     walk.run()?;
@@ -82,6 +71,51 @@ pub fn older_copies(
         .collect();
     live.sort_unstable_by_key(|block| block.home);
     Ok(live)
+}
+
+/// A copy of a block in a transaction of the log that is whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OlderCopy {
+    /// How many transactions before the newest one that has a copy of any block.
+    pub age: u32,
+    /// The copy.
+    pub block: ReplayedBlock,
+}
+
+/// All copies of each block in the log of the journal on `runs`, sorted by home location, the
+/// newest first, those included that are revoked: for readers that want what a block held before it
+/// was freed. Nothing is written, and `watch` is called as by [`older_copies`].
+///
+/// # Errors
+/// As [`older_copies`].
+pub fn all_copies(
+    device: &dyn BlockDevice,
+    block_size: BlockSize,
+    blocks_count: u64,
+    runs: &[LogRun],
+    watch: &mut dyn FnMut(u64, u64) -> bool,
+) -> Result<Vec<OlderCopy>, Error> {
+    let log = Log::open(device, block_size, blocks_count, runs)?;
+    let mut walk = Walk::new(&log, block_size, watch);
+    walk.all = Some(Vec::new());
+    walk.run()?;
+    let all = walk.all.filter(|_| !walk.is_stopped).unwrap_or_default();
+    let newest =
+        all.iter()
+            .map(|copy| copy.sequence)
+            .reduce(|newest, own| match is_newer(own, newest) {
+                true => own,
+                false => newest,
+            });
+    let newest = newest.unwrap_or(0);
+    let of = |copy: Copied| OlderCopy {
+        age: newest.wrapping_sub(copy.sequence),
+        block: copy.block,
+    };
+    let mut all: Vec<OlderCopy> = all.into_iter().map(of).collect();
+    all.sort_unstable_by_key(|copy| (copy.block.home, copy.age, copy.block.log));
+    all.dedup();
+    Ok(all)
 }
 
 /// Whether a sequence comes after another; they wrap.
@@ -108,11 +142,33 @@ struct Walk<'a> {
     block: Vec<u8>,
     data: Vec<u8>,
     copies: HashMap<Pblk, Copied>,
+    /// Every copy, in place of the newest ones, where these are wanted.
+    all: Option<Vec<Copied>>,
     /// The last sequence that revokes a block of which there is a copy.
     revokes: HashMap<Pblk, u32>,
 }
 
-impl Walk<'_> {
+impl<'a> Walk<'a> {
+    fn new(
+        log: &'a Log<'a>,
+        block_size: BlockSize,
+        watch: &'a mut dyn FnMut(u64, u64) -> bool,
+    ) -> Self {
+        Self {
+            watch,
+            at: 0,
+            is_second: false,
+            is_stopped: false,
+            budget: 0,
+            block: vec![0; block_size.len()],
+            data: vec![0; block_size.len()],
+            copies: HashMap::new(),
+            all: None,
+            revokes: HashMap::new(),
+            log,
+        }
+    }
+
     /// Walks through the ring.
     fn run(&mut self) -> Result<(), Error> {
         let len = self.log.ring_len().min(RING_MAX);
@@ -226,6 +282,10 @@ impl Walk<'_> {
 
     /// Notes what a whole transaction holds, where nothing newer is known.
     fn note(&mut self, sequence: u32, copies: Vec<ReplayedBlock>, revokes: HashSet<Pblk>) {
+        if let Some(all) = &mut self.all {
+            all.extend(copies.iter().map(|&block| Copied { sequence, block }));
+            return;
+        }
         for block in copies {
             let known = self.copies.get(&block.home);
             if known.is_none_or(|known| !is_newer(known.sequence, sequence)) {

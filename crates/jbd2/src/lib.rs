@@ -89,7 +89,8 @@
 //! row are bad under `async_commit`, it replays the first of them; here the log ends before it.
 //!
 //! What was checkpointed stays in the ring until it comes round: [`older_copies`] finds it, for
-//! images whose blocks were overwritten by something else.
+//! images whose blocks were overwritten by something else, and [`all_copies`], for files that were
+//! deleted.
 //!
 //! # Units, cost and bounds
 //!
@@ -130,7 +131,7 @@ use uext4_ondisk::{Damage, Pblk};
 pub use barrier::{Barrier, FlushSeq};
 pub use device::ReplayedDevice;
 pub use handle::Handle;
-pub use history::older_copies;
+pub use history::{OlderCopy, all_copies, older_copies};
 pub use journal::{CommitCallbacks, Journal, PreCommit, Stats};
 pub use recovery::{Recovery, recover};
 pub use replay::{Replay, ReplayedBlock};

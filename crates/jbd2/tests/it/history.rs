@@ -1,6 +1,6 @@
 //! Copies that are still in the log, although it is empty.
 
-use uext4_jbd2::{Error, ReplayedBlock, older_copies};
+use uext4_jbd2::{Error, ReplayedBlock, all_copies, older_copies};
 use uext4_ondisk::journal::unescape;
 
 use crate::maker::{Kind, Maker, PLAIN, Place, V3, all_kinds, content};
@@ -52,6 +52,40 @@ fn the_newest_copy_of_each_block_is_found_in_an_empty_log() {
         });
         assert_eq!(log.recover().unwrap().replay.len(), 0);
         assert_copies(&log, &[(0, 1), (63, 3), (3, 0xE4), (1, 5)]);
+    }
+}
+
+#[test]
+fn all_copies_of_a_block_are_found_the_newest_first_also_revoked_ones() {
+    for kind in all_kinds() {
+        let log = emptied(kind, |log| {
+            log.transaction(&[(0, 1), (3, 2)]);
+            log.transaction(&[(3, 0xE4)]);
+            log.revoke(&[3, 0]);
+            log.commit();
+            log.transaction(&[(3, 5)]);
+        });
+        let place = &log.place;
+        let (device, runs) = (&*place.device, &place.runs);
+        let (size, count) = (place.size, place.blocks_count);
+        let found = all_copies(device, size, count, runs, &mut |_, _| true).unwrap();
+        let mut expected = vec![(3, 0, 5), (3, 2, 0xE4), (3, 3, 2), (0, 3, 1)];
+        expected.sort_unstable_by_key(|&(home, age, _)| (log.home(home), age));
+        let expected: Vec<_> = expected
+            .iter()
+            .map(|&(home, age, fill)| (log.home(home), age, content(size, fill)))
+            .collect();
+        let read = |copy: &uext4_jbd2::OlderCopy| {
+            let mut bytes = place.read(device, copy.block.log);
+            if copy.block.escaped {
+                unescape(&mut bytes, 0);
+            }
+            (copy.block.home, copy.age, bytes)
+        };
+        let found: Vec<_> = found.iter().map(read).collect();
+        assert!(found == expected, "{kind:?}: {}", found.len());
+        let stopped = all_copies(device, size, count, runs, &mut |_, _| false).unwrap();
+        assert!(stopped.is_empty());
     }
 }
 
