@@ -266,6 +266,62 @@ impl<'a> Iterator for DirBlock<'a> {
     }
 }
 
+/// Records of removed names whose bytes still stand in what the records in use leave free of a
+/// block. Bytes of something else may look like one: a caller must know better.
+pub fn removed(bytes: &[u8], incompat: Incompat) -> Vec<DirEntry<'_>> {
+    let mut found = Vec::new();
+    let mut from = 0;
+    for record in DirBlock::new(bytes, None, incompat).map_while(Result::ok) {
+        removed_in(bytes, from, record.offset, incompat, &mut found);
+        from = record.offset.saturating_add(rec_len_for(record.name.len()));
+    }
+    removed_in(bytes, from, bytes.len(), incompat, &mut found);
+    found
+}
+
+/// The same between two offsets.
+fn removed_in<'a>(
+    bytes: &'a [u8],
+    from: usize,
+    to: usize,
+    incompat: Incompat,
+    found: &mut Vec<DirEntry<'a>>,
+) {
+    let filetype = incompat.contains(Incompat::FILETYPE);
+    let mut at = from;
+    while let Some(rest) = bytes.get(at..to).filter(|rest| !rest.is_empty()) {
+        let record = record_in(rest, bytes.len().saturating_sub(at), filetype);
+        let len = record.map_or(4, |record| rec_len_for(record.name.len()));
+        found.extend(record.map(|record| DirEntry {
+            offset: at,
+            ..record
+        }));
+        at = at.saturating_add(len);
+    }
+}
+
+/// A record with a name that a file can have, if the bytes begin like one of at most `most` bytes.
+fn record_in(bytes: &[u8], most: usize, filetype: bool) -> Option<DirEntry<'_>> {
+    let (header, body) = DirEntryHeader::ref_from_prefix(bytes).ok()?;
+    let name = body.get(..usize::from(header.name_len))?;
+    let rec_len = usize::from(header.rec_len.get());
+    let file_type = file_type_from_code(header.file_type);
+    let is_name =
+        !matches!(name, b"" | b"." | b"..") && !name.iter().any(|b| matches!(b, 0 | b'/'));
+    let is_record = header.inode.get() != 0
+        && rec_len.is_multiple_of(4)
+        && (rec_len_for(name.len())..=most).contains(&rec_len)
+        && file_type.is_some() == filetype;
+    (is_name && is_record).then_some(DirEntry {
+        ino: Ino(header.inode.get()),
+        name,
+        file_type,
+        hash: None,
+        offset: 0,
+        rec_len,
+    })
+}
+
 /// The checksum record at the end of a block, if there is one.
 pub fn tail(block: &[u8]) -> Option<&DirEntryTail> {
     let (_, tail) = DirEntryTail::ref_from_suffix(block).ok()?;
@@ -383,5 +439,27 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn removed_names_are_found_in_what_is_free() {
+        let mut bytes = record(12, 12, b".");
+        bytes.extend(record(2, 500, b".."));
+        let at = rec_len_for(2) + 12;
+        for (offset, removed) in [
+            (at, record(20, 16, b"first")),
+            (at + 16, record(21, 488, b"a/b")),
+            (at + 40, record(22, 1000, b"too long")),
+            (at + 60, record(23, 16, b"second")),
+        ] {
+            let len = removed.len().min(20);
+            bytes[offset..offset + len].copy_from_slice(&removed[..len]);
+        }
+        let found = removed(&bytes, Incompat::FILETYPE);
+        let names: Vec<_> = found.iter().map(|r| (r.ino.0, r.name)).collect();
+        assert_eq!(names, [(20, &b"first"[..]), (23, &b"second"[..])]);
+        assert_eq!(found[0].file_type, Some(FileType::Regular));
+        assert!(removed(&[], Incompat::FILETYPE).is_empty());
+        assert!(removed(&[0xFF; 512], Incompat::FILETYPE).is_empty());
     }
 }
