@@ -67,9 +67,13 @@ fn compare(image: &Path) {
 }
 
 /// What both programs are asked, the image or nothing in the place of IMAGE.
-const CHANGES: [&str; 14] = [
+const CHANGES: [&str; 18] = [
+    "chattr IMAGE +i /f",
+    "chattr -v 5 IMAGE /f",
+    "chattr IMAGE +A -i /f",
     "chattr IMAGE +i /f",
     "chattr IMAGE +aS /g",
+    "chattr -v 6 IMAGE /g",
     "chattr IMAGE -a +d /g",
     "chattr -R IMAGE +dA /tree",
     "chattr -R IMAGE -A /tree",
@@ -184,6 +188,15 @@ fn a_project_of_a_tree_is_counted_and_handed_on() {
     let listed = uext4_ok(&words("lsattr -p IMAGE /g", &image));
     let listed = String::from_utf8(listed).unwrap();
     assert_eq!(listed, "   44 ----i-d-------e------- /g\n");
+    // Unlike one that is append-only.
+    let refused = uext4(&words("chattr -p 46 IMAGE /g", &image));
+    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+    uext4_ok(&words("chattr IMAGE +a /f", &image));
+    uext4_ok(&words("chattr -p 45 IMAGE /f", &image));
+    let listed = uext4_ok(&words("lsattr -p IMAGE /f", &image));
+    let listed = String::from_utf8(listed).unwrap();
+    assert_eq!(listed, "   45 -----a--------e------- /f\n");
+    judge(&image);
     let debugfs = run("debugfs", &["-R", "stat /tree/sub/new", text(&image)]);
     let debugfs = String::from_utf8(debugfs).unwrap();
     let project = debugfs.split("Project:").nth(1).unwrap();

@@ -72,6 +72,24 @@ impl SetAttributes {
         };
         *self == times && [self.atime, self.mtime, self.ctime].into_iter().all(is_now)
     }
+
+    /// The flags of an inode that forbid the change: an append-only file may be touched, and may
+    /// get another project; the generation may always be set.
+    fn forbidden_by(&self) -> InodeFlags {
+        let generation = Self {
+            generation: self.generation,
+            ..Self::default()
+        };
+        let numbers = Self {
+            projid: self.projid,
+            ..generation
+        };
+        match () {
+            () if *self == generation => InodeFlags::empty(),
+            () if *self == numbers || self.only_touches() => InodeFlags::IMMUTABLE,
+            () => attr::IMMUTABILITY,
+        }
+    }
 }
 
 /// Changes attributes.
@@ -82,11 +100,7 @@ pub(crate) fn set(file: &InodeRef, attributes: &SetAttributes) -> Result<()> {
         flags: attributes.flags,
         ..SetAttributes::default()
     };
-    // An append-only file may be touched.
-    let forbid = match attributes.only_touches() {
-        true => InodeFlags::IMMUTABLE,
-        false => attr::IMMUTABILITY,
-    };
+    let forbid = attributes.forbidden_by();
     if *attributes != only_flags && file.inode.read().flags.intersects(forbid) {
         return Err(attr::fixed());
     }
