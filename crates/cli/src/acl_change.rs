@@ -54,11 +54,7 @@ impl AclChange {
             acls.default = None;
         }
         self.change(&mut acls.access, false, is_dir);
-        let speaks_of_default = |all: &[EntryChange]| all.iter().any(|entry| entry.is_default);
-        if acls.default.is_none()
-            && !speaks_of_default(&self.set)
-            && !speaks_of_default(&self.modify)
-        {
+        if acls.default.is_none() && !self.sets_default() {
             return;
         }
         let default = acls.default.get_or_insert_default();
@@ -72,6 +68,12 @@ impl AclChange {
         }
         self.make_mask(default, true);
         default.entries.sort_by_key(|entry| entry.tag);
+    }
+
+    /// Whether there is a default ACL afterwards, whatever there was.
+    pub fn sets_default(&self) -> bool {
+        let mut all = self.set.iter().chain(&self.modify);
+        all.any(|entry| entry.is_default)
     }
 
     fn change(&self, acl: &mut Acl, is_default: bool, is_dir: bool) {

@@ -115,6 +115,7 @@ pub fn exit_of(error: &uext4::Error) -> Exit {
         | uext4::Error::NotEmpty
         | uext4::Error::NoAttribute
         | uext4::Error::NotPermitted { .. }
+        | uext4::Error::AccessDenied { .. }
         | uext4::Error::Invalid { .. } => Exit::Incomplete,
         _ => Exit::CouldNot,
     }

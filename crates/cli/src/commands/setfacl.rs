@@ -153,10 +153,17 @@ impl SetfaclArgs {
         let old = acls(inode)?;
         let mut new = old.clone();
         change.apply(&mut new, file_type);
-        if self.recursive && file_type != FileType::Directory {
-            new.default = None;
+        if file_type == FileType::Directory {
+            return store(inode, &old, &new);
         }
-        store(inode, &old, &new)
+        new.default = None;
+        store(inode, &old, &new)?;
+        match !self.recursive && change.sets_default() {
+            true => Err(Error::AccessDenied {
+                what: "only directories can have default ACLs",
+            }),
+            false => Ok(()),
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use crate::changing::{image, judge};
 use crate::host::{can_mount, has_tool, mounted, text, uext4, uext4_ok};
 
 /// What both programs are asked, with paths from the root. Those that fail leave all as it is.
-const CHANGES: [&str; 40] = [
+const CHANGES: [&str; 41] = [
     "-m u:7:rwx,g:8:r /f",
     "-m m::rx /f",
     "-m u:5:w /f",
@@ -50,6 +50,7 @@ const CHANGES: [&str; 40] = [
     "-m d:u:3:rw /f",
     "-m u:root:r,u:7:r /d/n",
     "-R -m g:3:rX /d/sub",
+    "-m u:4:rw,d:u:3:rw /f",
 ];
 
 fn fill(image: &Path, scratch: &Path) {
@@ -142,6 +143,32 @@ fn acls_are_those_that_the_kernel_would_have_and_shows() {
 }
 
 #[test]
+fn a_default_acl_of_a_file_is_refused_as_setfacl_does() {
+    let Some((scratch, image)) = image(&["-t", "ext4"], 16) else {
+        return;
+    };
+    fill(&image, scratch.path());
+    for line in [
+        "-m d:u:3:rw /f",
+        "-d -m u:3:rw /f",
+        "--set d:u::rwx,d:g::r,d:o::- /f",
+    ] {
+        let output = ours("setfacl", line, &image);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{line}: {stderr}");
+        assert!(
+            stderr.contains("only directories can have default ACLs"),
+            "{stderr}"
+        );
+    }
+    for line in ["-k /f", "-x d:u:3 /f", "-R -m d:u:3:rw /f"] {
+        let output = ours("setfacl", line, &image);
+        assert_eq!(output.status.code(), Some(0), "{line}: {output:?}");
+    }
+    judge(&image);
+}
+
+#[test]
 fn what_getfacl_prints_is_restored() {
     let Some((scratch, image)) = image(&["-t", "ext4"], 16) else {
         return;
@@ -209,7 +236,7 @@ fn what_makes_no_sense_is_refused() {
         ("-x u:7:r /f", 2, "without permissions"),
         ("-d -m d:u:7:r /d", 2, "no d: before them"),
         ("-R /d", 2, "give what to change"),
-        ("-m d:u:7:r /f", 8, "only to directories"),
+        ("-m d:u:7:r /f", 1, "only directories"),
         ("-x g:: /f", 1, "not exactly one entry for the group"),
         ("-m u:7:r /none", 1, "no such file"),
         ("-M /no/such /f", 8, "No such file"),
