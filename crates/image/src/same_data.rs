@@ -2,6 +2,7 @@
 //! first byte that differs. Holes are not read; where only one file has data, it must be zeroes.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use uext4::data::DataRanges;
 use uext4::{Error, Image, Inode};
@@ -16,7 +17,7 @@ const PIECE: usize = 1 << 20;
 pub struct SameData<'a> {
     old: &'a Image,
     new: &'a Image,
-    budget: Budget,
+    budget: Arc<Budget>,
     /// What was read last, of each image.
     old_piece: Vec<u8>,
     new_piece: Vec<u8>,
@@ -32,12 +33,12 @@ pub enum Unread {
 }
 
 impl<'a> SameData<'a> {
-    /// Nothing is read yet.
-    pub fn new(old: &'a Image, new: &'a Image) -> Self {
+    /// Nothing is read yet. Threads that compare the same images share a [`Budget::of_two`].
+    pub fn new(old: &'a Image, new: &'a Image, budget: Arc<Budget>) -> Self {
         Self {
             old,
             new,
-            budget: Budget::of_two(old, new),
+            budget,
             old_piece: vec![0; PIECE],
             new_piece: vec![0; PIECE],
         }

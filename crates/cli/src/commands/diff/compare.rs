@@ -3,13 +3,14 @@
 use std::collections::{HashMap, HashSet};
 use std::num::NonZero;
 use std::rc::Rc;
-use std::sync::OnceLock;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, OnceLock};
 use std::thread;
 
 use uext4::xattr::Xattr;
 use uext4::{Error, FileType, Image, Ino, Inode, InodeFlags};
+use uext4_image::budget::Budget;
 use uext4_image::pairs::Pair;
 use uext4_image::same_data::{SameData, Unread};
 
@@ -83,11 +84,12 @@ impl<'a> Comparison<'a> {
     /// Of two images.
     pub fn new(old: &'a Image, new: &'a Image, rules: Rules<'a>) -> Self {
         let threads = thread::available_parallelism().map_or(1, NonZero::get);
+        let budget = Arc::new(Budget::of_two(old, new));
         let comparer = || Comparer {
             old,
             new,
             rules,
-            data: SameData::new(old, new),
+            data: SameData::new(old, new, Arc::clone(&budget)),
         };
         Self {
             comparers: (0..threads.min(THREADS_MAX)).map(|_| comparer()).collect(),
