@@ -3,6 +3,7 @@
 use uext4::{Error, Image, Inode};
 use uext4_ondisk::inode::{FileType, InodeFlags, Timestamp};
 
+use crate::inode_flags;
 use crate::json::Json;
 use crate::show::type_word;
 
@@ -24,7 +25,7 @@ pub fn write(json: &mut Json, fs: &Image, inode: &Inode) -> Result<(), Error> {
     time(json, "mtime_ns", "mtime", inode.mtime);
     time(json, "ctime_ns", "ctime", inode.ctime);
     json.key("flags")
-        .string(&format!("{:08x}", lsattr_flags(inode).bits()));
+        .string(&format!("{:08x}", inode_flags::shown(inode).bits()));
     if let Some(rdev) = inode.rdev {
         json.key("rdev")
             .string(&format!("{}:{}", rdev.major, rdev.minor));
@@ -68,11 +69,4 @@ pub fn stat_blocks(inode: &Inode) -> u64 {
     } else {
         inode.blocks
     }
-}
-
-/// The flags lsattr can show: without those the file system keeps for itself.
-pub fn lsattr_flags(inode: &Inode) -> InodeFlags {
-    let hidden = InodeFlags::IMAGIC | InodeFlags::HUGE_FILE | InodeFlags::EA_INODE;
-    let named = InodeFlags::from_bits_truncate(inode.flags.bits());
-    named.difference(hidden)
 }

@@ -16,7 +16,8 @@ use uext4_image::same_data::{SameData, Unread};
 
 use super::change::{Difference, What};
 use crate::failure::{Exit, exit_of};
-use crate::record::{lsattr_flags, stat_size};
+use crate::inode_flags;
+use crate::record::stat_size;
 use crate::show::{escaped, time_long};
 
 /// Threads, at most: each has 2 MiB of data in memory.
@@ -268,7 +269,7 @@ impl Found {
 
 /// The names of the flags that programs set.
 fn flags(inode: &Inode) -> String {
-    let shown = lsattr_flags(inode).difference(InodeFlags::LAYOUT);
+    let shown = inode_flags::shown(inode).difference(InodeFlags::LAYOUT);
     let names: Vec<&str> = shown.iter_names().map(|(name, _)| name).collect();
     match names.is_empty() {
         true => "none".to_owned(),
