@@ -93,6 +93,47 @@ fn builder() -> Builder<'static, 'static> {
     builder
 }
 
+/// A new file that has no name yet. Dropped, it is gone.
+pub struct NewFile {
+    file: New,
+    to: PathBuf,
+}
+
+impl NewFile {
+    /// Begins a file that is to get the name `to`, which no other file may have.
+    ///
+    /// # Errors
+    /// That there is one; those of the directory.
+    pub fn begin(to: &Path) -> Result<Self, Failure> {
+        let failed = |error: io::Error| Failure::io(to.display(), &error);
+        if to.symlink_metadata().is_ok() {
+            return Err(failed(io::ErrorKind::AlreadyExists.into()));
+        }
+        Ok(Self {
+            file: New::in_directory(directory(to), 0o666).map_err(failed)?,
+            to: to.to_owned(),
+        })
+    }
+
+    /// Where to write.
+    ///
+    /// # Errors
+    /// Too many open files.
+    pub fn writer(&self) -> Result<File, Failure> {
+        let file = self.file.file().try_clone();
+        file.map_err(|error| Failure::io(self.to.display(), &error))
+    }
+
+    /// Gives it its name.
+    ///
+    /// # Errors
+    /// Of the directory; that another file has the name by now.
+    pub fn finish(self) -> Result<(), Failure> {
+        let named = self.file.name(&self.to);
+        named.map_err(|error| Failure::io(self.to.display(), &error))
+    }
+}
+
 /// A copy that has no name of its own yet. Dropped, it is gone.
 pub struct Copy {
     file: New,

@@ -25,10 +25,10 @@ use self::layer::Layer;
 use self::link_sets::LinkSets;
 use self::shown::{Form, Shown};
 use self::side::Side;
-use super::salvage::new_file;
 use super::{Output, bytes, output};
 use crate::args::{ImageArgs, parse_size};
 use crate::failure::{Complaints, Exit, Failure};
+use crate::image_copy::NewFile;
 use crate::missing::Missing;
 use crate::progress::Progress;
 
@@ -104,7 +104,8 @@ pub struct DiffArgs {
     /// Print one JSON object a line, with the keys of `ls --json` for what is old and what is new
     #[arg(long)]
     json: bool,
-    /// Write the difference as a layer to FILE, a new file, or to standard output (-)
+    /// Write the difference as a layer to FILE, a new file that is there when it is whole, or to
+    /// standard output (-)
     #[arg(long, value_name = "FILE")]
     tar: Option<PathBuf>,
 }
@@ -133,10 +134,12 @@ pub fn run(args: &DiffArgs, out: &mut Output) -> Result<Exit, Failure> {
         out.flush()?;
         return Ok(exit);
     }
-    let mut file = output(Box::new(new_file(path)?));
-    let layer = Layer::new(&old, &new, &mut file, &mut missing);
+    let file = NewFile::begin(path)?;
+    let mut written = output(Box::new(file.writer()?));
+    let layer = Layer::new(&old, &new, &mut written, &mut missing);
     let exit = Diff::new(args, &old, &new, Some(out)).run(Some(layer))?;
-    file.flush()?;
+    written.flush()?;
+    file.finish()?;
     Ok(exit)
 }
 

@@ -28,8 +28,7 @@ use crate::json::Json;
 use crate::missing::Missing;
 use crate::{identify, interrupt, messages, open};
 
-pub use record::new_file;
-use record::{Known, Problems, append, unused};
+use record::{Known, Problems, append, new_file, unused};
 
 /// Bytes that the engine may cache.
 const MEMORY: u64 = 96 << 20;

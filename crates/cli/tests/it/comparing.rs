@@ -287,6 +287,29 @@ fn damage_is_reported_and_nothing_below_it_is_called_removed() {
 }
 
 #[test]
+fn a_layer_that_could_not_be_written_is_no_file() {
+    let images = Images::new();
+    images.change("chmod 600 /large");
+    let layer = images.path("layer");
+    let program = env!("CARGO_BIN_EXE_uext4");
+    let [old, new] = [&images.old, &images.new].map(|image| text(image));
+    let line = format!(
+        "ulimit -f 64; {program} diff --tar {} {old} {new}",
+        text(&layer)
+    );
+    let output = std::process::Command::new("sh")
+        .args(["-c", &line])
+        .output()
+        .unwrap();
+    assert_ne!(output.status.code(), Some(0), "{output:?}");
+    assert_ne!(output.status.code(), Some(1), "{output:?}");
+    assert!(!layer.exists());
+    assert_eq!(exit_code(&images.diff(&["--tar", text(&layer)])), 1);
+    assert!(fs::metadata(&layer).unwrap().len() > 3 << 20);
+    assert_eq!(exit_code(&images.diff(&["--tar", text(&layer)])), 2);
+}
+
+#[test]
 fn a_layer_has_whiteouts_links_and_directories_above_what_is_new() {
     let images = Images::new();
     let names = |script: &str| {
