@@ -25,6 +25,7 @@ pub mod grep;
 pub mod grow;
 pub mod help;
 pub mod info;
+mod listing;
 pub mod ln;
 pub mod ls;
 pub mod lsattr;

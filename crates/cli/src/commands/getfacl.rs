@@ -5,10 +5,11 @@ use std::path::PathBuf;
 
 use clap::Args;
 use uext4::{FileType, FollowLast, Image, Inode};
-use uext4_image::walk::{Order, Step, Walk, joined};
+use uext4_image::walk::Entry;
 use uext4_ondisk::acl::Acl;
 
-use super::{Output, bytes};
+use super::Output;
+use super::listing::{Listing, Target, list, walk};
 use crate::acl_text::{
     ACCESS, DEFAULT, entry_text, from_value, is_masked, mask, of_mode, perm_text,
 };
@@ -65,65 +66,45 @@ pub struct GetfaclArgs {
 
 /// Prints them.
 pub fn run(args: &GetfaclArgs, fs: &Image, out: &mut Output) -> Result<Exit, Failure> {
-    let mut list = List {
-        args,
+    let target = Target {
         fs,
         out,
         json: Json::new(),
         complaints: Complaints::new(),
     };
-    list.json.open_array();
-    for path in &args.paths {
-        if let Err(failure) = list.operand(bytes(path.as_os_str())) {
-            list.complaints.failure(failure)?;
-        }
-    }
-    if args.json {
-        list.json.print_array(list.out)?;
-    }
-    Ok(list.complaints.exit())
+    list(&mut List { args, to: target }, &args.paths, args.json)
 }
 
 struct List<'a> {
     args: &'a GetfaclArgs,
-    fs: &'a Image,
-    out: &'a mut Output,
-    json: Json,
-    complaints: Complaints,
+    to: Target<'a>,
+}
+
+impl<'a> Listing<'a> for List<'a> {
+    fn target(&mut self) -> &mut Target<'a> {
+        &mut self.to
+    }
+
+    fn operand(&mut self, path: &[u8]) -> Result<(), Failure> {
+        let top = open::resolve(self.to.fs, path, FollowLast::Yes)?;
+        match self.args.recursive {
+            true => walk(self, top, path),
+            false => self.file(&top, path),
+        }
+    }
+
+    fn entry(&mut self, _: &Entry, inode: &Inode, path: &[u8]) -> Result<(), Failure> {
+        match inode.file_type {
+            FileType::Symlink => Ok(()),
+            _ => self.file(inode, path),
+        }
+    }
 }
 
 impl List<'_> {
-    fn operand(&mut self, path: &[u8]) -> Result<(), Failure> {
-        let top = open::resolve(self.fs, path, FollowLast::Yes)?;
-        if !self.args.recursive {
-            return self.file(&top, path);
-        }
-        let mut walk = Walk::new(self.fs, top, Order::Nested);
-        while let Some(step) = walk.step() {
-            let Step::Entry(entry) = step else {
-                continue;
-            };
-            let path = joined(path, walk.path());
-            if let Some(problem) = &entry.problem {
-                let what = format_args!("{}: {problem}", escaped(&path));
-                self.complaints.report(Exit::Damaged, what);
-            }
-            match &entry.inode {
-                Ok(inode) if inode.file_type == FileType::Symlink => {}
-                Ok(inode) => {
-                    if let Err(failure) = self.file(inode, &path) {
-                        self.complaints.failure(failure)?;
-                    }
-                }
-                Err(error) => self.complaints.engine(escaped(&path), error),
-            }
-        }
-        Ok(())
-    }
-
     fn file(&mut self, inode: &Inode, path: &[u8]) -> Result<(), Failure> {
         let acl = |name| {
-            let acl = from_value(self.fs.xattr(inode, name));
+            let acl = from_value(self.to.fs.xattr(inode, name));
             acl.map_err(|error| Failure::engine(escaped(path), &error))
         };
         let both = self.args.access == self.args.default;
@@ -151,7 +132,7 @@ impl List<'_> {
         if let Some(acl) = &default {
             self.entries(if both { "default:" } else { "" }, acl)?;
         }
-        writeln!(self.out)?;
+        writeln!(self.to.out)?;
         Ok(())
     }
 
@@ -167,13 +148,17 @@ impl List<'_> {
                 }
             }
         };
-        self.out.write_all(b"# file: ")?;
-        self.out.write_all(&quoted(path))?;
-        writeln!(self.out, "\n# owner: {}\n# group: {}", inode.uid, inode.gid)?;
+        self.to.out.write_all(b"# file: ")?;
+        self.to.out.write_all(&quoted(path))?;
+        writeln!(
+            self.to.out,
+            "\n# owner: {}\n# group: {}",
+            inode.uid, inode.gid
+        )?;
         let letter = |(bit, letter)| if inode.mode & bit == 0 { '-' } else { letter };
         if inode.mode & 0o7000 != 0 {
             let flags = [(0o4000, 's'), (0o2000, 's'), (0o1000, 't')].map(letter);
-            writeln!(self.out, "# flags: {}", flags.iter().collect::<String>())?;
+            writeln!(self.to.out, "# flags: {}", flags.iter().collect::<String>())?;
         }
         Ok(())
     }
@@ -181,13 +166,13 @@ impl List<'_> {
     fn entries(&mut self, prefix: &str, acl: &Acl) -> Result<(), Failure> {
         let mask = mask(acl);
         for entry in &acl.entries {
-            write!(self.out, "{prefix}{}", entry_text(entry))?;
+            write!(self.to.out, "{prefix}{}", entry_text(entry))?;
             if let Some(mask) = mask.filter(|_| is_masked(entry.tag) && !self.args.no_effective)
                 && (self.args.all_effective || entry.perm & !mask != 0)
             {
-                write!(self.out, "\t#effective:{}", perm_text(entry.perm & mask))?;
+                write!(self.to.out, "\t#effective:{}", perm_text(entry.perm & mask))?;
             }
-            writeln!(self.out)?;
+            writeln!(self.to.out)?;
         }
         Ok(())
     }
@@ -199,7 +184,7 @@ impl List<'_> {
         access: Option<&Acl>,
         default: Option<&Acl>,
     ) -> Result<(), Failure> {
-        let json = &mut self.json;
+        let json = &mut self.to.json;
         json.open_object();
         json.key("path").text(path);
         json.key("uid").number(inode.uid);
@@ -214,7 +199,7 @@ impl List<'_> {
             }
         }
         json.close_object();
-        self.out.write_all(json.as_bytes())?;
+        self.to.out.write_all(json.as_bytes())?;
         json.continue_array();
         Ok(())
     }

@@ -5,9 +5,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 use uext4::{Error, FileType, FollowLast, Image, Inode};
-use uext4_image::walk::{Order, Step, Walk, joined};
+use uext4_image::walk::{Entry, joined};
 
-use super::{Output, bytes};
+use super::Output;
+use super::listing::{Listing, Target, list, walk};
 use crate::failure::{Complaints, Exit, Failure};
 use crate::inode_flags::{letters, names, shown};
 use crate::json::Json;
@@ -55,87 +56,79 @@ pub struct LsattrArgs {
 
 /// Prints them.
 pub fn run(args: &LsattrArgs, fs: &Image, out: &mut Output) -> Result<Exit, Failure> {
-    let mut list = List {
-        args,
+    let target = Target {
         fs,
         out,
         json: Json::new(),
         complaints: Complaints::new(),
     };
-    list.json.open_array();
-    for path in &args.paths {
-        if let Err(failure) = list.operand(bytes(path.as_os_str())) {
-            list.complaints.failure(failure)?;
-        }
-    }
-    if args.json {
-        list.json.print_array(list.out)?;
-    }
-    Ok(list.complaints.exit())
+    list(&mut List { args, to: target }, &args.paths, args.json)
 }
 
 struct List<'a> {
     args: &'a LsattrArgs,
-    fs: &'a Image,
-    out: &'a mut Output,
-    json: Json,
-    complaints: Complaints,
+    to: Target<'a>,
+}
+
+impl<'a> Listing<'a> for List<'a> {
+    fn target(&mut self) -> &mut Target<'a> {
+        &mut self.to
+    }
+
+    fn operand(&mut self, path: &[u8]) -> Result<(), Failure> {
+        let top = open::resolve(self.to.fs, path, FollowLast::No)?;
+        if top.file_type == FileType::Directory && !self.args.directory {
+            return walk(self, top, path);
+        }
+        if !has_flags(&top) {
+            let what = "flags of what is no file and no directory".to_owned();
+            return Err(Failure::engine(escaped(path), &Error::Unsupported { what }));
+        }
+        self.line(&top, path)
+    }
+
+    fn skips(&self, entry: &Entry) -> bool {
+        entry.depth > 0 && (self.is_hidden(entry) || !self.args.recursive)
+    }
+
+    fn entry(&mut self, entry: &Entry, inode: &Inode, path: &[u8]) -> Result<(), Failure> {
+        match entry.depth > 0 && !self.is_hidden(entry) && has_flags(inode) {
+            true => self.line(inode, path),
+            false => Ok(()),
+        }
+    }
+
+    fn enter(&mut self, dir: &Inode, path: &[u8], depth: usize) -> Result<(), Failure> {
+        if depth > 1 && !self.args.json {
+            writeln!(self.to.out, "\n{}:", escaped(path))?;
+        }
+        match self.args.all {
+            true => self.dots(dir, path),
+            false => Ok(()),
+        }
+    }
+
+    fn leave(&mut self, depth: usize) -> Result<(), Failure> {
+        if depth > 0 && !self.args.json {
+            writeln!(self.to.out)?;
+        }
+        Ok(())
+    }
 }
 
 impl List<'_> {
-    fn operand(&mut self, path: &[u8]) -> Result<(), Failure> {
-        let top = open::resolve(self.fs, path, FollowLast::No)?;
-        if top.file_type != FileType::Directory || self.args.directory {
-            if !has_flags(&top) {
-                let what = "flags of what is no file and no directory".to_owned();
-                return Err(Failure::engine(escaped(path), &Error::Unsupported { what }));
-            }
-            return self.line(&top, path);
-        }
-        let mut walk = Walk::new(self.fs, top, Order::Nested);
-        while let Some(step) = walk.step() {
-            let path = joined(path, walk.path());
-            match step {
-                Step::Entry(entry) => {
-                    if let Some(problem) = &entry.problem {
-                        let what = format_args!("{}: {problem}", escaped(&path));
-                        self.complaints.report(Exit::Damaged, what);
-                    }
-                    let is_hidden = entry.name.starts_with(b".") && !self.args.all;
-                    if entry.depth > 0 && (is_hidden || !self.args.recursive) {
-                        walk.skip_contents(entry.ino);
-                    }
-                    match &entry.inode {
-                        Ok(inode) if entry.depth > 0 && !is_hidden && has_flags(inode) => {
-                            self.line(inode, &path)?;
-                        }
-                        Ok(_) => {}
-                        Err(error) => self.complaints.engine(escaped(&path), error),
-                    }
-                }
-                Step::Enter(dir) => {
-                    if walk.depth() > 1 && !self.args.json {
-                        writeln!(self.out, "\n{}:", escaped(&path))?;
-                    }
-                    if self.args.all {
-                        self.dots(&dir, &path)?;
-                    }
-                }
-                Step::Leave if walk.depth() > 0 && !self.args.json => writeln!(self.out)?,
-                Step::Leave => {}
-            }
-        }
-        Ok(())
+    fn is_hidden(&self, entry: &Entry) -> bool {
+        entry.name.starts_with(b".") && !self.args.all
     }
 
     /// The directory itself, and the one it is in.
     fn dots(&mut self, dir: &Inode, path: &[u8]) -> Result<(), Failure> {
         self.line(dir, &joined(path, b"."))?;
-        let parent = self.fs.lookup(dir, b"..");
-        match parent.and_then(|ino| self.fs.inode(ino)) {
+        let parent = self.to.fs.lookup(dir, b"..");
+        match parent.and_then(|ino| self.to.fs.inode(ino)) {
             Ok(parent) => self.line(&parent, &joined(path, b"..")),
             Err(error) => {
-                self.complaints.engine(escaped(path), &error);
+                self.to.complaints.engine(escaped(path), &error);
                 Ok(())
             }
         }
@@ -144,37 +137,38 @@ impl List<'_> {
     fn line(&mut self, inode: &Inode, path: &[u8]) -> Result<(), Failure> {
         let flags = shown(inode);
         if self.args.json {
-            self.json.open_object();
-            self.json.key("path").text(path);
-            self.json
+            self.to.json.open_object();
+            self.to.json.key("path").text(path);
+            self.to
+                .json
                 .key("flags")
                 .string(&format!("{:08x}", flags.bits()));
-            self.json.key("names").open_array();
+            self.to.json.key("names").open_array();
             for name in names(flags) {
-                self.json.string(name);
+                self.to.json.string(name);
             }
-            self.json.close_array();
-            self.json.key("project").number(inode.projid);
-            self.json.key("version").number(inode.generation);
-            self.json.close_object();
-            self.out.write_all(self.json.as_bytes())?;
-            self.json.continue_array();
+            self.to.json.close_array();
+            self.to.json.key("project").number(inode.projid);
+            self.to.json.key("version").number(inode.generation);
+            self.to.json.close_object();
+            self.to.out.write_all(self.to.json.as_bytes())?;
+            self.to.json.continue_array();
             return Ok(());
         }
         if self.args.project {
-            write!(self.out, "{:>5} ", inode.projid)?;
+            write!(self.to.out, "{:>5} ", inode.projid)?;
         }
         if self.args.version {
-            write!(self.out, "{:<10} ", inode.generation)?;
+            write!(self.to.out, "{:<10} ", inode.generation)?;
         }
         let path = escaped(path);
         match self.args.long {
             true => {
                 let names = names(flags);
                 let names = if names.is_empty() { vec!["---"] } else { names };
-                writeln!(self.out, "{path:<28} {}", names.join(", "))?;
+                writeln!(self.to.out, "{path:<28} {}", names.join(", "))?;
             }
-            false => writeln!(self.out, "{} {path}", letters(flags))?,
+            false => writeln!(self.to.out, "{} {path}", letters(flags))?,
         }
         Ok(())
     }
