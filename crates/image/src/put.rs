@@ -493,9 +493,13 @@ pub fn put_stream(
         Err(uext4::Error::NotFound) => {}
         Err(error) => return Err(failed(error)),
     }
-    let file = into.create_unnamed(NewInode::File, how).map_err(failed)?;
-    let len = copy_stream(content, &file, failed)?;
     let like = attributes == Attributes::OfReplaced;
+    let file = match like {
+        true => into.lookup(name).and_then(|old| into.create_unnamed_like(&old)),
+        false => into.create_unnamed(NewInode::File, how),
+    };
+    let file = file.map_err(failed)?;
+    let len = copy_stream(content, &file, failed)?;
     file.give_name(into, name, like).map_err(failed)?;
     Ok(len)
 }

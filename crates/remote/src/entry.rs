@@ -109,7 +109,7 @@ pub fn put(
     if mode.whole && !is_dir {
         return whole(dir, name, entry, mode, read);
     }
-    match make(dir, Some(name), entry, read) {
+    match make(dir, name, entry, read) {
         Err(Error::Exists) => {}
         made => return made,
     }
@@ -121,7 +121,7 @@ pub fn put(
             Existing::Replace => whole(dir, name, entry, mode, read),
             Existing::Remove => {
                 dir.unlink(name)?;
-                make(dir, Some(name), entry, read)
+                make(dir, name, entry, read)
             }
         },
         _ => Err(Error::Exists),
@@ -167,35 +167,58 @@ fn whole(
     mode: PutMode,
     read: &mut Read<'_>,
 ) -> Result<Made> {
-    let made = make(dir, None, entry, read)?;
+    let is_like = mode.like && entry.kind.file_type() == FileType::Regular;
+    let old = is_like.then(|| dir.lookup(name)).transpose()?;
+    let made = make_unnamed(dir, entry, old.as_ref(), read)?;
     // Without a name it goes away.
     give_name(&made.inode, dir, name, mode.like)?;
     Ok(made)
 }
 
-/// Makes an inode; without a name it is an orphan, which goes away with an interruption.
-fn make(
+/// Makes an inode without a name, which may be `like` a file that it replaces: an orphan, which
+/// goes away with an interruption.
+fn make_unnamed(
     dir: &OpenInode,
-    name: Option<&[u8]>,
     entry: &Entry<'_>,
+    like: Option<&OpenInode>,
     read: &mut Read<'_>,
 ) -> Result<Made> {
-    let how = Creation {
+    let mut made = Made::new(match like {
+        Some(old) => dir.create_unnamed_like(old)?,
+        None => dir.create_unnamed(entry.kind, &creation(entry))?,
+    });
+    if entry.kind.file_type() == FileType::Regular {
+        write(&made.inode, entry, read)?;
+    }
+    match like {
+        Some(_) => made.inode.set_attributes(&times(entry))?,
+        None => complete(&made.inode, entry, &mut made.missing)?,
+    }
+    Ok(made)
+}
+
+fn creation(entry: &Entry<'_>) -> Creation {
+    Creation {
         mode: entry.mode,
         umask: 0,
         uid: entry.uid,
         gid: entry.gid,
-    };
-    let inode = match name {
-        Some(name) => dir.create(name, entry.kind, &how)?,
-        None => dir.create_unnamed(entry.kind, &how)?,
-    };
-    let mut made = Made::new(inode);
+    }
+}
+
+/// Makes an inode under a name.
+fn make(
+    dir: &OpenInode,
+    name: &[u8],
+    entry: &Entry<'_>,
+    read: &mut Read<'_>,
+) -> Result<Made> {
+    let mut made = Made::new(dir.create(name, entry.kind, &creation(entry))?);
     if entry.kind.file_type() == FileType::Regular
         && let Err(error) = write(&made.inode, entry, read)
     {
         // What went wrong first counts.
-        _ = name.map(|name| dir.unlink(name));
+        _ = dir.unlink(name);
         return Err(error);
     }
     if entry.kind.file_type() != FileType::Directory {
@@ -243,6 +266,14 @@ pub fn write_all(file: &OpenInode, mut at: u64, mut data: &[u8]) -> Result<()> {
     Ok(())
 }
 
+fn times(entry: &Entry<'_>) -> SetAttributes {
+    SetAttributes {
+        atime: Some(SetTime::To(entry.atime)),
+        mtime: Some(SetTime::To(entry.mtime)),
+        ..SetAttributes::default()
+    }
+}
+
 /// Gives a new inode what its entry has, and nothing its directory gave it beyond that.
 ///
 /// # Errors
@@ -258,9 +289,7 @@ pub fn complete(inode: &OpenInode, entry: &Entry<'_>, missing: &mut Vec<Error>) 
         mode: (entry.kind.file_type() != FileType::Symlink).then_some(entry.mode),
         uid: Some(entry.uid),
         gid: Some(entry.gid),
-        atime: Some(SetTime::To(entry.atime)),
-        mtime: Some(SetTime::To(entry.mtime)),
-        ..SetAttributes::default()
+        ..times(entry)
     })?;
     for (name, value) in entry.xattrs {
         match inode.set_xattr(name, Some(value), SetMode::Any) {

@@ -271,6 +271,10 @@ impl Connection<'_> {
                 let made = dir.create_unnamed((*kind).into(), &Creation::from(*how))?;
                 self.open(*to, made)
             }
+            Request::CreateUnnamedLike(dir, old, to) => {
+                let made = self.file(*dir)?.create_unnamed_like(self.file(*old)?)?;
+                self.open(*to, made)
+            }
             Request::LinkOpen(file, dir, name) => {
                 let (file, dir) = (self.file(*file)?.clone(), self.file(*dir)?.clone());
                 let old = dir.lookup(name).ok();

@@ -190,6 +190,8 @@ pub enum Request<'a> {
     CreateAll(#[serde(borrow)] &'a Bytes, How, Slot),
     /// Makes an inode in a directory, without a name.
     CreateUnnamed(Slot, #[serde(borrow)] Kind<'a>, How, Slot),
+    /// The same for a regular file like another, which it is to replace.
+    CreateUnnamedLike(Slot, Slot, Slot),
     /// Gives an open file the name of another in a directory.
     LinkOpen(Slot, Slot, #[serde(borrow)] &'a Bytes),
     /// The same with all its data durable before, and perhaps that other file's attributes.

@@ -77,6 +77,49 @@ fn a_replaced_file_keeps_what_it_had_and_its_other_names_keep_the_old_one() {
 }
 
 #[test]
+fn a_replacement_belongs_to_the_owner_of_what_it_replaces_from_the_beginning() {
+    let options = ["-t", "ext4", "-I", "256", "-O", "project,quota"];
+    let types = ["-E", "quotatype=usrquota:prjquota"];
+    let Some((scratch, image)) = image(&[&options[..], &types].concat(), 16) else {
+        return;
+    };
+    let from = scratch.path().join("from");
+    fs::write(&from, "old").unwrap();
+    done(&image, &["mkdir", "/dir"]);
+    done(&image, &["put", "--owner=5:6", text(&from), "/dir/file"]);
+    uext4_ok(&["chattr", "-p", "7", text(&image), "/dir/file"]);
+    uext4_ok(&["chattr", "-p", "9", text(&image), "+P", "/dir"]);
+    // User 1234 may have no more files.
+    done(&image, &["put", "--owner=1234", text(&from), "/other"]);
+    let limits = [
+        "quota",
+        "-u",
+        "--set",
+        "1234",
+        "0",
+        "0",
+        "1",
+        "1",
+        text(&image),
+    ];
+    uext4_ok(&limits);
+    fs::write(&from, "new").unwrap();
+    if std::os::unix::fs::chown(&from, Some(1234), None).is_err() {
+        return;
+    }
+    let before = attributes(&image, "/dir/file");
+    done(
+        &image,
+        &["put", "--atomic", "--like", text(&from), "/dir/file"],
+    );
+    judge(&image);
+    assert_eq!(attributes(&image, "/dir/file"), before);
+    assert_eq!(done(&image, &["cat", "/dir/file"]), "new");
+    let words = ["put", "--atomic", text(&image), text(&from), "/new"];
+    assert_eq!(uext4(&words).status.code(), Some(8));
+}
+
+#[test]
 fn a_killed_put_leaves_the_old_file_and_no_other() {
     let Some((scratch, image)) = image(&["-t", "ext4"], 32) else {
         return;

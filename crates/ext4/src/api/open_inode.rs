@@ -177,6 +177,15 @@ impl OpenInode {
         self.met(create::create_unnamed(&self.0, kind, creation).map(Self::from))
     }
 
+    /// As [`OpenInode::create_unnamed`] for a regular file that is to replace `old`: with its owner,
+    /// group, project and permissions from the beginning.
+    ///
+    /// # Errors
+    /// As [`OpenInode::create_unnamed`].
+    pub fn create_unnamed_like(&self, old: &Self) -> Result<Self> {
+        self.met(create::create_unnamed_like(&self.0, &old.0).map(Self::from))
+    }
+
     /// Adds a name in `parent` for this inode.
     ///
     /// # Errors

@@ -33,6 +33,7 @@ use crate::journal::sbi::Sbi;
 use crate::journal::space::{BlockReservation, ensure_blocks};
 use crate::map;
 use crate::orphan::change::Orphans;
+use crate::quota::Ids;
 use crate::xattr;
 use crate::xattr::acl;
 
@@ -40,7 +41,7 @@ use crate::xattr::acl;
 const S_ISGID: u16 = 0o2000;
 /// Blocks that a new name may take: of the directory and its htree, a new directory's first, a
 /// link's target, attributes.
-const BLOCKS_MAX: u64 = 16;
+pub(super) const BLOCKS_MAX: u64 = 16;
 
 /// The creator of a new inode, and its attributes.
 ///
@@ -175,14 +176,15 @@ fn make(
     }
     let _names = parent.rw.write();
     let _blocks = ensure_for(parent, kind)?;
-    let payers = payers(sbi, &parent.inode.read(), creation);
+    let ids = ids_of_new(sbi, &parent.inode.read(), creation);
+    let payers = Payers::next_to(&parent.inode.read(), ids);
     let owners = quota_change::owners(sbi, parent.caller(), payers)?;
     let credits = credits(sbi, &parent.inode.read());
     let handle = sbi.start(credits)?;
     let dir = &mut *parent.inode.write();
     let before = dir.clone();
     check_parent(sbi, dir, kind.file_type())?;
-    let paid = Paid::new(&handle, owners, kind)?;
+    let paid = Paid::new(&handle, ids, owners, first_bytes(sbi, kind))?;
     let new = take_inode(&handle, dir, name, kind.file_type())?;
     if let Err(error) = dir::change::add(&handle, dir, name, new.ino, kind.file_type()) {
         let is_dir = kind.file_type() == FileType::Directory;
@@ -210,6 +212,26 @@ pub(crate) fn create_unnamed(
     kind: NewInode<'_>,
     creation: &Creation,
 ) -> Result<InodeRef> {
+    let ids = ids_of_new(parent.sbi(), &parent.inode.read(), creation);
+    make_unnamed(parent, kind, creation, ids)
+}
+
+/// Makes a regular file without a name that belongs to whom `old` belongs, and has its permissions.
+pub(crate) fn create_unnamed_like(parent: &InodeRef, old: &InodeRef) -> Result<InodeRef> {
+    let (ids, mode) = {
+        let old = old.inode.read();
+        (quota_change::ids_of(&old), old.mode & 0o7777)
+    };
+    let creation = Creation::with_mode(mode);
+    make_unnamed(parent, NewInode::File, &creation, ids)
+}
+
+fn make_unnamed(
+    parent: &InodeRef,
+    kind: NewInode<'_>,
+    creation: &Creation,
+    ids: Ids,
+) -> Result<InodeRef> {
     let sbi = parent.sbi();
     match kind {
         NewInode::Directory => {
@@ -220,10 +242,10 @@ pub(crate) fn create_unnamed(
     }
     let _blocks = ensure_for(parent, kind)?;
     let dir = parent.inode.read().clone();
-    let owners = quota_change::owners(sbi, parent.caller(), payers(sbi, &dir, creation))?;
+    let owners = quota_change::owners(sbi, parent.caller(), Payers::next_to(&dir, ids))?;
     let handle = sbi.start(credits(sbi, &dir))?;
     check_parent(sbi, &dir, kind.file_type())?;
-    let paid = Paid::new(&handle, owners, kind)?;
+    let paid = Paid::new(&handle, ids, owners, first_bytes(sbi, kind))?;
     let new = take_inode(&handle, &dir, b"", kind.file_type())?;
     let made = fill(&handle, &dir, new, kind, creation, paid).and_then(|mut inode| {
         inode.links = 0;
@@ -261,7 +283,10 @@ fn add_link(inode: &InodeRef, parent: &InodeRef, name: &[u8]) -> Result<()> {
     let before = dir.clone();
     check_parent(sbi, dir, FileType::Regular)?;
     let target = &mut *inode.inode.write();
-    check_linkable(inode, target, dir)?;
+    check_linkable(inode, target)?;
+    if !attr::takes_in(dir, target) {
+        return Err(Error::OtherProject);
+    }
     match dir::change::add(&handle, dir, name, target.ino, target.file_type) {
         Err(
             error @ (Error::Exists | Error::DirectoryFull { .. } | Error::QuotaExceeded { .. }),
@@ -274,8 +299,8 @@ fn add_link(inode: &InodeRef, parent: &InodeRef, name: &[u8]) -> Result<()> {
     handle.failed(result)
 }
 
-/// Fails with what keeps an inode, as `target` of `cell`, from getting one more name in `dir`.
-pub(crate) fn check_linkable(cell: &Cell, target: &Inode, dir: &Inode) -> Result<()> {
+/// Fails with what keeps an inode, as `target` of `cell`, from getting one more name anywhere.
+pub(crate) fn check_linkable(cell: &Cell, target: &Inode) -> Result<()> {
     if target.file_type == FileType::Directory {
         return Err(directory_link());
     }
@@ -288,7 +313,6 @@ pub(crate) fn check_linkable(cell: &Cell, target: &Inode, dir: &Inode) -> Result
     match target.links {
         0 if !cell.may_get_name.load(Relaxed) => Err(Error::NotFound),
         LINKS_MAX.. => Err(Error::TooManyLinks),
-        _ if !attr::takes_in(dir, target) => Err(Error::OtherProject),
         _ => Ok(()),
     }
 }
@@ -313,7 +337,7 @@ fn directory_link() -> Error {
 }
 
 /// Blocks that making a name may change.
-fn credits(sbi: &Sbi, dir: &Inode) -> u32 {
+pub(super) fn credits(sbi: &Sbi, dir: &Inode) -> u32 {
     // Bitmap, table, the directory's inode, a link's block and its map, attributes.
     let contents = dir::change::credits_init(sbi, dir).max(4);
     dir::change::credits_add(sbi, dir)
@@ -324,7 +348,7 @@ fn credits(sbi: &Sbi, dir: &Inode) -> u32 {
 }
 
 /// Fails with what keeps a name from being made in `dir`.
-fn check_parent(sbi: &Sbi, dir: &Inode, file_type: FileType) -> Result<()> {
+pub(super) fn check_parent(sbi: &Sbi, dir: &Inode, file_type: FileType) -> Result<()> {
     if dir.file_type != FileType::Directory {
         return Err(Error::NotDirectory);
     }
@@ -373,38 +397,39 @@ fn take_inode(
 }
 
 /// Whom an inode made in a directory will belong to: user, group and project.
-fn ids_of_new(sbi: &Sbi, dir: &Inode, creation: &Creation) -> [u32; 3] {
+fn ids_of_new(sbi: &Sbi, dir: &Inode, creation: &Creation) -> Ids {
     let set_group = dir.mode & S_ISGID != 0;
     let gid = if set_group { dir.gid } else { creation.gid };
     let project = attr::inherited_project(sbi.geometry().features, dir);
     [creation.uid, gid, project]
 }
 
-/// The payers of an inode that is made in a directory.
-fn payers(sbi: &Sbi, dir: &Inode, creation: &Creation) -> Payers {
-    Payers::next_to(dir, ids_of_new(sbi, dir, creation))
+/// Bytes of the first block of a new inode.
+fn first_bytes(sbi: &Sbi, kind: NewInode<'_>) -> u64 {
+    let has_block = match kind {
+        NewInode::Directory => true,
+        NewInode::Symlink(target) => target.len() >= I_BLOCK_LEN,
+        _ => false,
+    };
+    u64::from(has_block) * sbi.block_len() as u64
 }
 
-/// A new inode and its first block, charged to their owners unless they are not made after all.
-struct Paid<'a> {
+/// A new inode and its first blocks, with the ids of their owners, charged to their owners unless they are not made after all.
+pub(super) struct Paid<'a> {
     handle: &'a Handle<'a>,
-    owners: Option<Box<Owners>>,
+    pub(super) owners: Option<Box<Owners>>,
+    ids: Ids,
 }
 
 impl<'a> Paid<'a> {
     /// Fails with [`Error::QuotaExceeded`].
-    fn new(
+    pub(super) fn new(
         handle: &'a Handle<'a>,
+        ids: Ids,
         mut owners: Option<Box<Owners>>,
-        kind: NewInode<'_>,
+        bytes: u64,
     ) -> Result<Self> {
         if let Some(owners) = &mut owners {
-            let has_block = match kind {
-                NewInode::Directory => true,
-                NewInode::Symlink(target) => target.len() >= I_BLOCK_LEN,
-                _ => false,
-            };
-            let bytes = u64::from(has_block) * handle.sbi().block_len() as u64;
             owners.reservation(bytes)?;
             owners.draw(bytes);
             if let Err(error) = owners.charge_inodes(handle, 1) {
@@ -414,7 +439,11 @@ impl<'a> Paid<'a> {
             // From here on it must be made.
             owners.free = true;
         }
-        Ok(Self { handle, owners })
+        Ok(Self {
+            handle,
+            owners,
+            ids,
+        })
     }
 }
 
@@ -441,7 +470,7 @@ fn fill(
     let file_type = kind.file_type();
     let asked = file_type.mode_bits() | creation.permissions(file_type);
     let inherited = acl::inherit(sbi, dir, asked, creation.umask)?;
-    let [uid, gid, projid] = ids_of_new(sbi, dir, creation);
+    let [uid, gid, projid] = paid.ids;
     let set_group = dir.mode & S_ISGID != 0;
     let is_dir = file_type == FileType::Directory;
     let mode = inherited.mode | if set_group && is_dir { S_ISGID } else { 0 };
@@ -543,7 +572,7 @@ fn write_target(handle: &Handle<'_>, inode: &mut Inode, target: &[u8]) -> Result
 }
 
 /// A directory has one name more; it was as `before`.
-fn name_added(
+pub(super) fn name_added(
     handle: &Handle<'_>,
     cell: &Cell,
     dir: &mut Inode,

@@ -230,7 +230,12 @@ pub(crate) fn link_over(inode: &InodeRef, parent: &InodeRef, name: &[u8]) -> Res
     }
     check_deletable(parent, &old)?;
     let dir = parent.inode.read().clone();
-    create::check_linkable(inode, &inode.inode.read(), &dir)?;
+    create::check_linkable(inode, &inode.inode.read())?;
+    // What takes the place of another of its project brings nothing new into the directory.
+    let is_same = old.inode.read().projid == inode.inode.read().projid;
+    if !is_same && !attr::takes_in(&dir, &inode.inode.read()) {
+        return Err(Error::OtherProject);
+    }
     let _blocks = ensure_blocks(sbi, Purpose::Names, BLOCKS_MAX)?;
     let doomed = Doomed::new(&old);
     let credits = credits(sbi, parent, parent);

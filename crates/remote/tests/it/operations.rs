@@ -116,6 +116,9 @@ impl Random {
             5 | 6 => Request::Create(self.path(), self.kind(), how, self.slot()),
             7 => Request::CreateAll(self.path(), how, self.slot()),
             8 => Request::CreateUnnamed(self.slot(), self.kind(), how, self.slot()),
+            9 if self.below(3) == 0 => {
+                Request::CreateUnnamedLike(self.slot(), self.slot(), self.slot())
+            }
             9 => Request::LinkOpen(self.slot(), self.slot(), self.name()),
             10 => Request::GiveName(self.slot(), self.slot(), self.name(), self.below(2) == 0),
             11 => Request::Link(self.path(), self.path()),
