@@ -32,7 +32,7 @@ mod reuse;
 mod system_zone;
 
 pub(crate) use bitmaps::Bitmaps;
-pub(crate) use numbered::is_inode_used;
+pub(crate) use numbered::{TableBlock, is_inode_used};
 use system_zone::SystemZone;
 
 /// An inode just taken.

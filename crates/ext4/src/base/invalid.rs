@@ -34,6 +34,14 @@ pub enum Invalid {
     /// The root directory cannot be moved or removed.
     #[error("the root directory has no name")]
     Root,
+    /// An inode that cannot be put back.
+    #[error("inode {ino} cannot be put back: {why}")]
+    NotDeleted {
+        /// The inode.
+        ino: Ino,
+        /// What is in the way.
+        why: &'static str,
+    },
     /// A new directory without a name.
     #[error("a directory has a name from the beginning")]
     UnnamedDirectory,

@@ -13,7 +13,7 @@ use uext4_mballoc::{Request, Run};
 use uext4_ondisk::inode::Timestamp;
 use uext4_ondisk::{Geometry, Ino, Pblk};
 
-use crate::alloc::groups::NewIno;
+use crate::alloc::groups::{NewIno, TableBlock};
 use crate::alloc::ialloc::Parent;
 use crate::base::edit::Edit;
 use crate::base::error::Result;
@@ -177,6 +177,27 @@ impl<'a> Handle<'a> {
         Ok(true)
     }
 
+    /// Allocates exactly these blocks and marks them used: all of them, or none. Returns false if
+    /// one of them is in use.
+    pub(crate) fn take_all_at(&self, wanted: &[(Pblk, u64)]) -> Result<bool> {
+        let pieces = wanted
+            .iter()
+            .flat_map(|&(start, len)| runs(self.sbi.geometry(), start, len));
+        let mut taken: Vec<Run> = Vec::new();
+        for run in pieces {
+            let is_taken = self.take_blocks_at(run.start, run.len.into());
+            if matches!(is_taken, Ok(true)) {
+                taken.push(run);
+                continue;
+            }
+            for run in taken {
+                self.failed(self.free_blocks(run.start, run.len.into()))?;
+            }
+            return is_taken;
+        }
+        Ok(true)
+    }
+
     /// Whether all these blocks are in use.
     pub(crate) fn are_used(&self, start: Pblk, len: u64) -> Result<bool> {
         self.sbi.check_range("blocks of a file", start, len)?;
@@ -224,7 +245,14 @@ impl<'a> Handle<'a> {
     /// Allocates the inode with this number, which must be free.
     pub(crate) fn take_inode_at(&self, ino: Ino, directory: bool) -> Result<()> {
         let groups = &self.rw.groups;
-        groups.take_inode_at(self.sbi, self, ino, directory)
+        groups.take_inode_at(self.sbi, self, ino, directory, TableBlock::Unknown)
+    }
+
+    /// Allocates the deleted inode with this number, which must be free and no directory. Other
+    /// deleted inodes stay as they are.
+    pub(crate) fn retake_inode(&self, ino: Ino) -> Result<()> {
+        let groups = &self.rw.groups;
+        groups.take_inode_at(self.sbi, self, ino, false, TableBlock::Written)
     }
 
     /// Adds the inode to the orphan list unless it is there.

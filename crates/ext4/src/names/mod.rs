@@ -4,4 +4,5 @@
 
 pub(crate) mod create;
 pub(crate) mod rename;
+pub(crate) mod undelete;
 pub(crate) mod unlink;

@@ -11,6 +11,15 @@ use crate::base::error::{Error, Result};
 use crate::base::owner::{Kind, Owner};
 use uext4_support::bits::{all_are, get, set_range};
 
+/// What is known of the block of the table that an inode lies in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TableBlock {
+    /// It may never have been written if no other inode of it is in use.
+    Unknown,
+    /// It was written: deleted inodes are in it.
+    Written,
+}
+
 impl Groups {
     /// Takes the inode of this number, which must be free.
     pub(crate) fn take_inode_at(
@@ -19,6 +28,7 @@ impl Groups {
         edit: &impl Edit,
         ino: Ino,
         directory: bool,
+        block: TableBlock,
     ) -> Result<()> {
         let (group, index) = place(disk, ino)?;
         let geometry = disk.geometry();
@@ -27,7 +37,8 @@ impl Groups {
         let bitmap = inode_bitmap(disk, edit, group, slot)?;
         let (first, count) = block_mates(disk, index);
         let taken = edit.change(&bitmap, Owner::of(Kind::Bitmap), |bytes| {
-            let fresh = all_are(bytes, first, count.min(per_group - first), false);
+            let fresh = block == TableBlock::Unknown
+                && all_are(bytes, first, count.min(per_group - first), false);
             let free = !get(bytes, index);
             set_range(bytes, index, 1, true);
             free.then_some(FreeInode { index, fresh })
