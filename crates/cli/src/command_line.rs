@@ -10,7 +10,7 @@ use crate::commands::{
     diff, doctor, du, fallocate, find, frag, fsck, get, getfacl, getfattr, grep, grow, help, info,
     ln, ls, lsattr, man, manifest, mkdir, mkfs, mount, mv, output, put, quota, repair, rm, salvage,
     script, setfacl, setfattr, shrink, stat, stats, sync, tar, touch, tree, trim, truncate, tune,
-    umount, undo, untar,
+    umount, undelete, undo, untar,
 };
 use crate::failure::{self, Exit, Failure};
 use crate::help::with_front_page;
@@ -55,6 +55,7 @@ pub enum Command {
     Undo(undo::UndoArgs),
     Tune(Box<tune::TuneArgs>),
     Salvage(Box<salvage::SalvageArgs>),
+    Undelete(undelete::UndeleteArgs),
     Fsck(Box<fsck::FsckArgs>),
     Put(Change<put::PutArgs>),
     Untar(Change<untar::UntarArgs>),
@@ -142,6 +143,7 @@ fn dispatch(asked_for: &Command, out: &mut Output) -> Result<Exit, Failure> {
         Command::Undo(args) => undo::run(args, out),
         Command::Tune(args) => tune::run(args, out),
         Command::Salvage(args) => salvage::run(args, out),
+        Command::Undelete(args) => undelete::run(args, out),
         Command::Fsck(args) => fsck::run(args, out),
         Command::Getfattr(args) => getfattr::run(&args.what, &open::open(&args.image)?, out),
         Command::Lsattr(args) => lsattr::run(&args.what, &open::open(&args.image)?, out),
@@ -186,6 +188,7 @@ fn goes_on_unread(command: &Command) -> bool {
             | Command::Undo(_)
             | Command::Tune(_)
             | Command::Salvage(_)
+            | Command::Undelete(_)
             | Command::Fsck(_)
     ) || matches!(command, Command::Diff(args) if args.writes_layer_to_file())
 }

@@ -57,6 +57,7 @@ pub mod trim;
 pub mod truncate;
 pub mod tune;
 pub mod umount;
+pub mod undelete;
 pub mod undo;
 pub mod untar;
 

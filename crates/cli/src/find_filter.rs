@@ -229,7 +229,10 @@ impl<'a> Filter<'a> {
 }
 
 /// A glob in which `*` and `?` match every byte, as in find(1).
-fn glob(text: &str, any_case: bool) -> Result<GlobMatcher, String> {
+///
+/// # Errors
+/// What is wrong with it.
+pub fn glob(text: &str, any_case: bool) -> Result<GlobMatcher, String> {
     let mut builder = GlobBuilder::new(text);
     builder.case_insensitive(any_case).literal_separator(false);
     let glob = builder.build().map_err(|error| error.to_string())?;

@@ -39,7 +39,7 @@ Check and repair an image:
   check          Check structures, checksums and counts; the image is not changed
   repair, undo   Show what mends it, and write that; put back what was overwritten
   fsck           Check and repair, with the flags of e2fsck
-  salvage        Copy out what can be read of a damaged image
+  salvage, undelete  Copy out what can be read of a damaged image; put deleted files back
 Mount an image:
   mount, umount  Show an image as a directory, to every program; unmount it
   doctor         Show what this machine offers for mounts, and what is missing

@@ -50,7 +50,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
-            "ondisk", "blockdev", "tunables", "ext4", "mkfs", "image", "fuse", "fsck", "resize",
+            "ondisk", "blockdev", "tunables", "jbd2", "ext4", "mkfs", "image", "fuse", "fsck",
+            "resize",
         ],
     ),
 ];

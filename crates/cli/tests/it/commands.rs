@@ -48,6 +48,7 @@ pub const CHANGING: [&str; 30] = [
     "tune",
     "fsck",
     "salvage",
+    "undelete",
 ];
 
 /// A small image with a known tree; `None` without mke2fs.

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 pub use uext4_testkit::{
-    Loop, Mount, RingsAllowed, assert_clean, can_mount, copy_image, debugfs_write, dumpe2fs,
-    has_tool, scratch, unmount_lazily, while_busy,
+    Loop, Mount, RingsAllowed, assert_clean, can_mount, copy_image, debugfs, debugfs_write,
+    dumpe2fs, has_tool, scratch, unmount_lazily, while_busy,
 };
 
 /// True if ordinary users may open `/dev/fuse`; else says that the test is skipped. If root runs

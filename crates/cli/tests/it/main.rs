@@ -24,6 +24,7 @@
 //! | [`repairing`] | is a plan shown, applied, undone, and made in a copy as asked? |
 //! | [`fsck`] | does it do as e2fsck for fsck(8), systemd and the initial RAM disks? |
 //! | [`salvaging`] | is what can be read out of a damaged image there, with its record? |
+//! | [`undeleting`] | do deleted files come back whole, or not at all? |
 //! | [`attributes`] | what does it do about damage, and what does it refuse? |
 //! | [`refused`] | what do they refuse, and what do they say to do next? |
 //! | [`scripts`] | does `script` do the same, and stop where it should? |
@@ -116,3 +117,4 @@ mod tree;
 mod tuned;
 mod tuning;
 mod unable;
+mod undeleting;

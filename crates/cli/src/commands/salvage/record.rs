@@ -16,6 +16,7 @@ use uext4_image::walk::{Order, Step, Walk};
 use uext4_ondisk::Ino;
 use uext4_ondisk::inode::{FileType, RawInode, inode_checksum, stored_checksum};
 
+use crate::deleted::place;
 use crate::failure::Failure;
 use crate::json::Json;
 use crate::missing::Missing;
@@ -223,12 +224,10 @@ pub fn checksum(fs: &Image, found: &dyn BlockDevice, ino: Ino) -> &'static str {
 /// The bytes of an inode on the device; `None` if they cannot be read.
 fn inode_bytes(fs: &Image, found: &dyn BlockDevice, ino: Ino) -> Option<Vec<u8>> {
     let geometry = fs.geometry();
-    let (group, number) = geometry.inode_group(ino)?;
-    let table = fs.group_desc(group).ok()?.inode_table;
-    let offset = geometry.block_size.byte_offset(table)?;
-    let size = usize::from(geometry.inode_size);
-    let offset = offset.checked_add(u64::from(number) * size as u64)?;
-    let mut bytes = vec![0; size];
+    let (block, within) = place(fs, ino)?;
+    let offset = geometry.block_size.byte_offset(block)?;
+    let offset = offset.checked_add(within as u64)?;
+    let mut bytes = vec![0; usize::from(geometry.inode_size)];
     found.read_at(offset, &mut bytes).ok()?;
     Some(bytes)
 }
