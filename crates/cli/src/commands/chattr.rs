@@ -22,9 +22,11 @@ use crate::show::escaped;
 ///
 /// All commands honour i and a as the kernel does: `uext4 chattr -i` comes before a change. Within
 /// one chattr their place among the words does not matter: they are removed before all else is
-/// changed, and set after it, so that `+A -i` and `-i +A` do the same. Files and directories below one with P (project hierarchy) are created with its project; `chattr -R
-/// -p ID IMAGE +P DIR` gives a whole tree a project that `uext4 quota` counts, and `lsattr -p`
-/// shows it.
+/// changed, and set after it, so that `+A -i` and `-i +A` do the same.
+///
+/// Files and directories below one with P (project hierarchy) are created with its project;
+/// `chattr -R -p ID IMAGE +P DIR` gives a whole tree a project that `uext4 quota` counts, and
+/// `lsattr -p` shows it.
 #[derive(Args, Clone, Debug)]
 #[command(override_usage = "uext4 chattr [OPTIONS] IMAGE [MODE]... PATH...")]
 #[command(after_help = "Examples:
