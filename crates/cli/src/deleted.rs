@@ -351,7 +351,7 @@ fn read(
         file.free += free(Pblk(run.pblk), run.len);
     }
     let geometry = view.geometry();
-    let units = u64::from(geometry.block_size.bytes()) / 512 << geometry.cluster_bits;
+    let units = (u64::from(geometry.block_size.bytes()) / 512) << geometry.cluster_bits;
     let attributes = file.inode.xattr_block.map_or(0, |_| units);
     let counted = file.inode.blocks.saturating_sub(attributes);
     let is_all = geometry.cluster_bits > 0 || counted == file.blocks.saturating_mul(units);

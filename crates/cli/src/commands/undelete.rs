@@ -412,12 +412,13 @@ fn put_into(
     })?;
     each.bring(files, |file| {
         let own = own_name(file).filter(|_| args.to.is_some());
-        put(&parent, &view, file, own).map(|name| joined(dir, &name))
+        put(volume, &parent, &view, file, own).map(|name| joined(dir, &name))
     })
 }
 
 /// Puts a file back, as #INODE if its own name is not wanted or taken.
 fn put(
+    volume: &Volume,
     parent: &OpenInode,
     view: &Image,
     file: &Deleted,
@@ -426,7 +427,7 @@ fn put(
     let ino = file.inode.ino;
     let numbered = numbered(file);
     for name in own.into_iter().chain([&*numbered]) {
-        match parent.undelete(name, ino, view) {
+        match volume.undelete(parent, name, ino, view) {
             Err(Error::Exists) if name != numbered => {}
             done => {
                 return done.map(|_| name.to_vec()).map_err(about(name));

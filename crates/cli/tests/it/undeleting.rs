@@ -132,6 +132,30 @@ fn fragmented(path: &Path) -> Vec<u8> {
     fs::read(path).unwrap()
 }
 
+/// Makes more commits than the log has blocks.
+fn overwrite_log(path: &Path) {
+    for round in 0..1100_u32 {
+        let file = File::create(path).unwrap();
+        (&file).write_all(&round.to_le_bytes()).unwrap();
+        file.sync_all().unwrap();
+    }
+}
+
+#[track_caller]
+fn assert_nothing_is_left(image: &Path) {
+    let (_, printed) = ended(&["undelete", text(image)]);
+    assert!(
+        printed.starts_with("0 deleted files can be put back"),
+        "{printed}"
+    );
+    assert!(listed(image).is_empty());
+    let before = fs::read(image).unwrap();
+    let (code, printed) = ended(&["undelete", text(image), "whole"]);
+    assert_eq!(code, Some(1), "{printed}");
+    assert!(printed.contains("nothing is left"), "{printed}");
+    assert!(fs::read(image).unwrap() == before);
+}
+
 #[test]
 fn what_the_kernel_deletes_comes_back_from_the_journal_until_that_is_overwritten() {
     if !can_mount() {
@@ -189,27 +213,12 @@ fn what_the_kernel_deletes_comes_back_from_the_journal_until_that_is_overwritten
         assert!(fs::read(at("deep")).unwrap() == contents(5000, 3));
         assert!(fs::read(at("pieces")).unwrap() == holes);
         assert_eq!(fs::read_link(at("link")).unwrap(), Path::new("a target"));
-        // More commits than the log has blocks.
         for name in ["whole", "pieces"] {
             fs::remove_file(at(name)).unwrap();
         }
-        for round in 0..1100_u32 {
-            let file = File::create(at("round")).unwrap();
-            (&file).write_all(&round.to_le_bytes()).unwrap();
-            file.sync_all().unwrap();
-        }
+        overwrite_log(&at("round"));
         drop(mount);
-        let (_, printed) = ended(&["undelete", text(&image)]);
-        assert!(
-            printed.starts_with("0 deleted files can be put back"),
-            "{printed}"
-        );
-        assert!(listed(&image).is_empty());
-        let before = fs::read(&image).unwrap();
-        let (code, printed) = ended(&["undelete", text(&image), "whole"]);
-        assert_eq!(code, Some(1), "{printed}");
-        assert!(printed.contains("nothing is left"), "{printed}");
-        assert!(fs::read(&image).unwrap() == before);
+        assert_nothing_is_left(&image);
     }
 }
 

@@ -3,7 +3,6 @@
 
 use uext4_ondisk::{Ino, Lblk};
 
-use crate::api::image::Image;
 use crate::base::caller::Caller;
 use crate::base::error::Result;
 use crate::bulk::NewInode;
@@ -24,7 +23,7 @@ use crate::journal::error_record;
 use crate::journal::rw::AccessTimes;
 use crate::names::create::{self, Creation};
 use crate::names::rename::{self, Entry, RenameMode};
-use crate::names::{undelete, unlink};
+use crate::names::unlink;
 use crate::xattr::{self, Reader, SetMode, Xattr};
 
 /// An inode in use of a file system mounted for writing: it stays valid, even without a name,
@@ -178,25 +177,13 @@ impl OpenInode {
         self.met(create::create_unnamed(&self.0, kind, creation).map(Self::from))
     }
 
-    /// As [`OpenInode::create_unnamed`] for a regular file that is to replace `old`: with its owner,
-    /// group, project and permissions from the beginning.
+    /// As [`OpenInode::create_unnamed`] for a regular file that is to replace `old`: with its
+    /// owner, group, project and permissions from the beginning.
     ///
     /// # Errors
     /// As [`OpenInode::create_unnamed`].
     pub fn create_unnamed_like(&self, old: &Self) -> Result<Self> {
         self.met(create::create_unnamed_like(&self.0, &old.0).map(Self::from))
-    }
-
-    /// Puts a deleted inode back as `name` in this directory: with its number, its blocks and the
-    /// attributes in its record, as `view` has them, one link, and charged to its owners. `view` is
-    /// an image of the same file system, which may have older blocks of it; it is not trusted.
-    ///
-    /// # Errors
-    /// [`crate::Error::Invalid`] if the number or a block is in use, or it is a directory;
-    /// [`crate::Error::OtherProject`]; damage of the record or the map; as [`OpenInode::create`].
-    pub fn undelete(&self, name: &[u8], ino: Ino, view: &Image) -> Result<Self> {
-        // Damage of the view is none of this file system.
-        undelete::undelete(&self.0, name, ino, &view.sbi).map(Self::from)
     }
 
     /// Adds a name in `parent` for this inode.

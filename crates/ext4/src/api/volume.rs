@@ -24,6 +24,7 @@ use crate::mount::in_use;
 use crate::mount::leave::Users;
 use crate::mount::open_options::{Background, OpenOptions};
 use crate::mount::super_;
+use crate::names::undelete;
 
 /// A file system opened for reading and writing; it also provides everything that an [`Image`]
 /// does. Clones share all state and may be used by many threads; each clone reports lost
@@ -137,6 +138,25 @@ impl Volume {
             sbi: &self.image.sbi,
             caller: self.caller,
         }
+    }
+
+    /// Puts a deleted inode back as `name` in a directory: with its number, its blocks and the
+    /// attributes in its record, as `view` has them, one link, and charged to its owners. `view` is
+    /// an image of the same file system, which may have older blocks of it; it is not trusted.
+    ///
+    /// # Errors
+    /// [`crate::Error::Invalid`] if the number or a block is in use, or it is a directory;
+    /// [`crate::Error::OtherProject`]; damage of the record or the map; as [`OpenInode::create`].
+    pub fn undelete(
+        &self,
+        parent: &OpenInode,
+        name: &[u8],
+        ino: Ino,
+        view: &Image,
+    ) -> Result<OpenInode> {
+        // Damage of the view is none of this file system.
+        let put = undelete::undelete(&parent.0, name, ino, &view.sbi);
+        put.map(OpenInode::from)
     }
 
     /// The root directory.

@@ -414,7 +414,8 @@ fn first_bytes(sbi: &Sbi, kind: NewInode<'_>) -> u64 {
     u64::from(has_block) * sbi.block_len() as u64
 }
 
-/// A new inode and its first blocks, with the ids of their owners, charged to their owners unless they are not made after all.
+/// A new inode and its first blocks, charged to their owners, whose ids these are, unless they are
+/// not made after all.
 pub(super) struct Paid<'a> {
     handle: &'a Handle<'a>,
     pub(super) owners: Option<Box<Owners>>,
