@@ -205,6 +205,7 @@ impl Session {
             observer: Arc::new(KernelCache::new(&self.server, &self.device)),
             gate: Arc::clone(self.server.gate()),
             is_synchronous: self.server.is_synchronous(),
+            sets_xattrs: !self.server.omitted.xattrs,
         })
     }
 }

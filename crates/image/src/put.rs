@@ -11,8 +11,9 @@ use std::path::Path;
 
 use uext4::{Creation, Ino, NewInode};
 use uext4_ondisk::inode::FileType;
-pub use uext4_remote::entry::Existing;
-use uext4_remote::entry::{self, Entry, PutMode};
+use uext4_remote::entry::{self, Entry};
+pub use uext4_remote::put_mode::Existing;
+use uext4_remote::put_mode::PutMode;
 use uext4_remote::putter::{Contents as PutContents, Outcome, Place, Putter};
 use uext4_remote::wire::Extent;
 use uext4_remote::{Node, Tree};
@@ -495,7 +496,9 @@ pub fn put_stream(
     }
     let like = attributes == Attributes::OfReplaced;
     let file = match like {
-        true => into.lookup(name).and_then(|old| into.create_unnamed_like(&old)),
+        true => into
+            .lookup(name)
+            .and_then(|old| into.create_unnamed_like(&old)),
         false => into.create_unnamed(NewInode::File, how),
     };
     let file = file.map_err(failed)?;

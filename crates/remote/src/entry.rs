@@ -4,13 +4,15 @@
 use std::io;
 use std::ops::Range;
 
-use serde::{Deserialize, Serialize};
 use uext4::format::VISIBLE_FLAGS;
 use uext4::xattr::SetMode;
 use uext4::{
     Creation, Error, FileType, Invalid, NewInode, OpenInode, Result, SetAttributes, SetTime,
     Timestamp,
 };
+
+use crate::put_mode::{Existing, PutMode};
+use crate::wire::{Cause, Refusal};
 
 /// Bytes copied at once.
 const PIECE: usize = 1 << 20;
@@ -32,37 +34,22 @@ pub struct Entry<'a> {
     pub mtime: Timestamp,
     /// Bytes of a regular file.
     pub size: u64,
-    /// Where its data are, in bytes; between them are holes.
+    /// Where its data are, in bytes, ascending; between them are holes.
     pub data: &'a [Range<u64>],
     /// Extended attributes: names and values.
     pub xattrs: &'a [(&'a [u8], &'a [u8])],
 }
 
-/// What happens to a file that has the name.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Existing {
-    /// It stays, and that is an error.
-    #[default]
-    Refuse,
-    /// It is replaced in one step, when the new one is durable.
-    Replace,
-    /// It is removed before, as tar does.
-    Remove,
-}
-
-/// How it is made.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PutMode {
-    /// What happens to a file that is there.
-    pub existing: Existing,
-    /// A file gets its name, or takes that of another file, when all of it is durable.
-    pub whole: bool,
-    /// A file that takes the place of another gets that one's attributes but for times.
-    pub like: bool,
-}
-
 /// Reads contents: fills the buffer from this byte of the file on.
 pub type Read<'a> = dyn FnMut(u64, &mut [u8]) -> io::Result<()> + 'a;
+
+/// Contents on their way into a file.
+pub struct Contents<'a> {
+    /// Reads them.
+    pub read: &'a mut Read<'a>,
+    /// Where they are in between: of one file after the other, so that it is taken once.
+    pub buffer: &'a mut Vec<u8>,
+}
 
 /// What was made, or was there.
 #[derive(Debug)]
@@ -97,19 +84,19 @@ impl Made {
 ///
 /// # Errors
 /// Those of the engine: [`Error::Exists`] for what may not be replaced, [`Error::Content`] for
-/// what `read` fails with. Nothing is left under the name then.
+/// what reading fails with. Nothing is left under the name then.
 pub fn put(
     dir: &OpenInode,
     name: &[u8],
     entry: &Entry<'_>,
     mode: PutMode,
-    read: &mut Read<'_>,
+    contents: &mut Contents<'_>,
 ) -> Result<Made> {
     let is_dir = entry.kind.file_type() == FileType::Directory;
     if mode.whole && !is_dir {
-        return whole(dir, name, entry, mode, read);
+        return whole(dir, name, entry, mode, contents);
     }
-    match make(dir, name, entry, read) {
+    match make(dir, name, entry, contents) {
         Err(Error::Exists) => {}
         made => return made,
     }
@@ -118,10 +105,10 @@ pub fn put(
         (true, true) => Ok(Made::existing(existing)),
         (false, false) => match mode.existing {
             Existing::Refuse => Err(Error::Exists),
-            Existing::Replace => whole(dir, name, entry, mode, read),
+            Existing::Replace => whole(dir, name, entry, mode, contents),
             Existing::Remove => {
                 dir.unlink(name)?;
-                make(dir, name, entry, read)
+                make(dir, name, entry, contents)
             }
         },
         _ => Err(Error::Exists),
@@ -165,11 +152,11 @@ fn whole(
     name: &[u8],
     entry: &Entry<'_>,
     mode: PutMode,
-    read: &mut Read<'_>,
+    contents: &mut Contents<'_>,
 ) -> Result<Made> {
     let is_like = mode.like && entry.kind.file_type() == FileType::Regular;
     let old = is_like.then(|| dir.lookup(name)).transpose()?;
-    let made = make_unnamed(dir, entry, old.as_ref(), read)?;
+    let made = make_unnamed(dir, entry, old.as_ref(), contents)?;
     // Without a name it goes away.
     give_name(&made.inode, dir, name, mode.like)?;
     Ok(made)
@@ -181,14 +168,14 @@ fn make_unnamed(
     dir: &OpenInode,
     entry: &Entry<'_>,
     like: Option<&OpenInode>,
-    read: &mut Read<'_>,
+    contents: &mut Contents<'_>,
 ) -> Result<Made> {
     let mut made = Made::new(match like {
         Some(old) => dir.create_unnamed_like(old)?,
         None => dir.create_unnamed(entry.kind, &creation(entry))?,
     });
     if entry.kind.file_type() == FileType::Regular {
-        write(&made.inode, entry, read)?;
+        write(&made.inode, entry, contents)?;
     }
     match like {
         Some(_) => made.inode.set_attributes(&times(entry))?,
@@ -211,11 +198,11 @@ fn make(
     dir: &OpenInode,
     name: &[u8],
     entry: &Entry<'_>,
-    read: &mut Read<'_>,
+    contents: &mut Contents<'_>,
 ) -> Result<Made> {
     let mut made = Made::new(dir.create(name, entry.kind, &creation(entry))?);
     if entry.kind.file_type() == FileType::Regular
-        && let Err(error) = write(&made.inode, entry, read)
+        && let Err(error) = write(&made.inode, entry, contents)
     {
         // What went wrong first counts.
         _ = dir.unlink(name);
@@ -227,18 +214,19 @@ fn make(
     Ok(made)
 }
 
-fn write(file: &OpenInode, entry: &Entry<'_>, read: &mut Read<'_>) -> Result<()> {
-    let most = entry
-        .data
-        .iter()
-        .map(|range| range.end.saturating_sub(range.start));
+fn write(file: &OpenInode, entry: &Entry<'_>, contents: &mut Contents<'_>) -> Result<()> {
+    let Contents { read, buffer } = contents;
+    let lens = entry.data.iter().map(|range| range.end - range.start);
     // OK to cast: at most a piece.
-    let mut piece = vec![0; most.max().unwrap_or(0).min(PIECE as u64) as usize];
+    let most = lens.max().unwrap_or(0).min(PIECE as u64) as usize;
+    if buffer.len() < most {
+        buffer.resize(most, 0);
+    }
     for range in entry.data {
         let mut at = range.start;
         while at < range.end {
-            let len = (range.end - at).min(piece.len() as u64) as usize;
-            let piece = &mut piece[..len];
+            let len = (range.end - at).min(most as u64) as usize;
+            let piece = &mut buffer[..len];
             read(at, piece).map_err(|source| Error::Content { offset: at, source })?;
             write_all(file, at, piece)?;
             at += len as u64;
@@ -349,7 +337,6 @@ fn make_like(file: &OpenInode, old: &OpenInode) -> Result<()> {
 
 /// Whether others may still be made after this error.
 pub fn is_of_one_entry(error: &Error) -> bool {
-    use crate::wire::{Cause, Refusal};
     match Refusal::from(error).cause {
         Cause::Damage | Cause::FileSystem | Cause::ReadOnly | Cause::NotTried => false,
         Cause::NotFound | Cause::NotDirectory | Cause::IsDirectory | Cause::NotEmpty => false,

@@ -24,6 +24,7 @@
 pub mod client;
 pub mod entry;
 pub mod frame;
+pub mod put_mode;
 pub mod putter;
 pub mod server;
 pub mod tree;

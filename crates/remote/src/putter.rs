@@ -9,7 +9,8 @@ use serde_bytes::Bytes;
 use uext4::{Error, FileType, Ino, NewInode, OpenInode, RemoteError, Result, Timestamp};
 
 use crate::client::{Client, Passed, error_of};
-use crate::entry::{self, Entry, Made, PutMode, Read};
+use crate::entry::{self, Entry, Made, Read};
+use crate::put_mode::PutMode;
 use crate::tree::{Node, Tree};
 use crate::wire::{Answer, Attribute, Cause, Extent, NewEntry, Request, Slot, Source};
 
@@ -64,6 +65,7 @@ pub struct Putter {
     target: Target,
     mode: PutMode,
     outcomes: Vec<Outcome>,
+    buffer: Vec<u8>,
 }
 
 #[derive(Debug)]
@@ -122,6 +124,7 @@ impl Putter {
             target,
             mode,
             outcomes: Vec::new(),
+            buffer: Vec::new(),
         })
     }
 
@@ -149,7 +152,11 @@ impl Putter {
                     dirs.extend(is_dir.then_some(None));
                     return Ok(());
                 };
-                let made = entry::put(&parent.inode, name, entry, self.mode, contents.read);
+                let mut contents = entry::Contents {
+                    read: contents.read,
+                    buffer: &mut self.buffer,
+                };
+                let made = entry::put(&parent.inode, name, entry, self.mode, &mut contents);
                 if is_dir {
                     dirs.push(made.as_ref().ok().map(|made| Dir {
                         inode: made.inode.clone(),

@@ -25,8 +25,9 @@ use std::sync::{Arc, PoisonError, RwLock};
 use serde_bytes::{ByteBuf, Bytes};
 use uext4::{Creation, Error, FileType, FollowLast, Ino, Invalid, OpenInode, Result, Volume};
 
-use crate::entry::{self, Entry, Existing};
+use crate::entry::{self, Contents, Entry};
 use crate::frame::{FRAME_MAX, receive, send};
+use crate::put_mode::Existing;
 use crate::wire::{
     Answer, Cause, Extent, Listed, NewEntry, Refusal, Request, Slot, Source, last, set_mode,
 };
@@ -70,6 +71,8 @@ pub struct Server {
     pub gate: Arc<Gate>,
     /// Each batch is durable before it is answered.
     pub is_synchronous: bool,
+    /// Extended attributes are set: the kernel would not see them where the mount leaves them out.
+    pub sets_xattrs: bool,
 }
 
 impl Server {
@@ -84,6 +87,7 @@ impl Server {
             incomplete: BTreeSet::new(),
             changes: Changes::default(),
             has_failed: false,
+            buffer: Vec::new(),
         };
         let mut bytes = Vec::new();
         while let Some(frame) = receive(stream, bytes)? {
@@ -140,6 +144,8 @@ struct Connection<'s> {
     changes: Changes,
     /// A name could not be made for a reason that keeps others from being made.
     has_failed: bool,
+    /// Contents on their way.
+    buffer: Vec<u8>,
 }
 
 /// What came with a frame, by number.
@@ -295,6 +301,14 @@ impl Connection<'_> {
                 }
                 Ok(Answer::Done)
             }
+            _ => self.answer_paths(request),
+        }
+    }
+
+    /// Requests that move and remove paths.
+    fn answer_paths(&mut self, request: &Request<'_>) -> Result<Answer> {
+        let fs = &self.server.fs;
+        match request {
             Request::Link(old, new) => {
                 fs.link(old, new)?;
                 if let Ok(linked) = fs.open_path(old, FollowLast::No) {
@@ -363,6 +377,9 @@ impl Connection<'_> {
                 file.set_attributes(&(*change).into())?;
                 Answer::Done
             }
+            Request::SetXattr(_, _, Some(_), _) if !self.server.sets_xattrs => {
+                return Err(no_xattrs());
+            }
             Request::SetXattr(slot, name, value, must_exist) => {
                 let file = self.file(*slot)?.clone();
                 self.changes.inode(&file);
@@ -420,14 +437,20 @@ impl Connection<'_> {
             None => {
                 let ranges = ranges(&new.data, new.size)?;
                 let mut read = |at, buf: &mut [u8]| passed.read(new, at, buf);
-                with_entry(new, &ranges, |entry| {
-                    entry::put(dir, new.name, entry, mode, &mut read)
+                let mut contents = Contents {
+                    read: &mut read,
+                    buffer: &mut self.buffer,
+                };
+                with_entry(self.server, new, &ranges, |entry| {
+                    entry::put(dir, new.name, entry, mode, &mut contents)
                 })?
             }
         };
         if let Some(old) = old {
             self.changes.inode(&old);
         }
+        let mut missing: Vec<Refusal> = made.missing.iter().map(Refusal::from).collect();
+        self.note_left_out(new, &mut missing);
         if let Some(slot) = new.to {
             self.keep(slot, made.inode.clone())?;
             if made.is_new {
@@ -437,7 +460,7 @@ impl Connection<'_> {
         Ok(Answer::Put {
             ino: made.inode.ino().0,
             is_new: made.is_new,
-            missing: made.missing.iter().map(Refusal::from).collect(),
+            missing,
         })
     }
 
@@ -448,14 +471,25 @@ impl Connection<'_> {
         };
         let mut missing = Vec::new();
         self.changes.inode(&inode);
-        with_entry(new, &[], |entry| {
+        with_entry(self.server, new, &[], |entry| {
             entry::complete(&inode, entry, &mut missing)
         })?;
+        let mut missing: Vec<Refusal> = missing.iter().map(Refusal::from).collect();
+        self.note_left_out(new, &mut missing);
         Ok(Answer::Put {
             ino: inode.ino().0,
             is_new: false,
-            missing: missing.iter().map(Refusal::from).collect(),
+            missing,
         })
+    }
+
+    /// Extended attributes of an entry that are not set.
+    fn note_left_out(&self, new: &NewEntry<'_>, missing: &mut Vec<Refusal>) {
+        // A directory gets them when it is complete.
+        let is_late = new.to.is_some();
+        if !self.server.sets_xattrs && !new.xattrs.is_empty() && !is_late {
+            missing.push(Refusal::from(&no_xattrs()));
+        }
     }
 }
 
@@ -506,7 +540,15 @@ fn ranges(data: &[Extent], size: u64) -> Result<Vec<std::ops::Range<u64>>> {
     Ok(ranges)
 }
 
+/// Where the mount leaves them out.
+fn no_xattrs() -> Error {
+    Error::Unsupported {
+        what: "extended attributes on a mount with noxattr".to_owned(),
+    }
+}
+
 fn with_entry<T>(
+    server: &Server,
     new: &NewEntry<'_>,
     data: &[std::ops::Range<u64>],
     f: impl FnOnce(&Entry<'_>) -> T,
@@ -514,6 +556,7 @@ fn with_entry<T>(
     let xattrs: Vec<(&[u8], &[u8])> = new
         .xattrs
         .iter()
+        .filter(|_| server.sets_xattrs)
         .map(|it| (bytes(it.name), bytes(it.value)))
         .collect();
     f(&Entry {

@@ -420,9 +420,7 @@ impl Node {
     /// As there; [`Error::Remote`].
     pub fn create_unnamed_like(&self, old: &Self) -> Result<Self> {
         match (self, old) {
-            (Self::Local(dir), Self::Local(old)) => {
-                dir.create_unnamed_like(old).map(Self::Local)
-            }
+            (Self::Local(dir), Self::Local(old)) => dir.create_unnamed_like(old).map(Self::Local),
             (Self::Remote(dir), Self::Remote(old)) => open_with(&dir.0.client, |to| {
                 dir.call(&Request::CreateUnnamedLike(dir.slot(), old.slot(), to))
             }),

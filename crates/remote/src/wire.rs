@@ -5,9 +5,9 @@
 //! message   a Request to the server, an Answer to the client, in postcard's form of serde's data
 //! ```
 //! A frame is a batch: its requests are done in order, and each has its answer, in the same order,
-//! in one frame. Descriptors pass with the frame's first byte; requests name them by their number in
-//! the frame. The two ends are of one version of the program, which the first line of a connection
-//! says: there is no negotiation.
+//! in one frame. Descriptors pass with the frame's first byte; requests name them by their number
+//! in the frame. The two ends are of one version of the program, which the first line of a
+//! connection says: there is no negotiation.
 //!
 //! The numbers of open files ([`Slot`]) are chosen by the client, so that a batch can use what it
 //! has just made. All integers are checked where they are used, by the engine; here lengths are
@@ -23,7 +23,7 @@ use uext4::{
 };
 use uext4_ondisk::inode::DeviceNumber;
 
-use crate::entry::PutMode;
+use crate::put_mode::PutMode;
 
 /// An open file of a connection.
 pub type Slot = u32;
@@ -310,7 +310,7 @@ pub enum Answer {
     Refused(Refusal),
 }
 
-/// An error of the engine, as far as a client tells its kinds apart.
+/// An error of the engine, as far as its kinds matter to a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Cause {
     /// [`uext4::Error::NotFound`].

@@ -33,8 +33,9 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("mkfs", &["ondisk", "blockdev", "support"]),
     ("fsck", &["ondisk", "blockdev", "support", "jbd2"]),
-    ("image", &["ondisk", "blockdev", "ext4", "mkfs"]),
-    ("fuse", &["ondisk", "blockdev", "support", "ext4"]),
+    ("remote", &["ondisk", "ext4"]),
+    ("image", &["ondisk", "blockdev", "ext4", "mkfs", "remote"]),
+    ("fuse", &["ondisk", "blockdev", "support", "ext4", "remote"]),
     (
         "resize",
         &[
@@ -51,7 +52,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "cli",
         &[
             "ondisk", "blockdev", "tunables", "jbd2", "ext4", "mkfs", "image", "fuse", "fsck",
-            "resize",
+            "resize", "remote",
         ],
     ),
 ];

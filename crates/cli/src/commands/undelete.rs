@@ -405,10 +405,10 @@ fn put_into(
     let view = deleted::view(volume.image(), kept)?;
     let dir = args.to.as_deref().unwrap_or(Path::new(LOST_FOUND));
     let dir = bytes(dir.as_os_str());
-    let parent = open::resolve_rw(volume, dir, FollowLast::Yes);
-    let parent = parent.map_err(|failure| match args.to {
-        Some(_) => failure,
-        None => failure.hint("--to DIR puts them elsewhere"),
+    let parent = volume.open_path(open::meant(volume.image(), dir), FollowLast::Yes);
+    let parent = parent.map_err(|error| match args.to {
+        Some(_) => about(dir)(error),
+        None => about(dir)(error).hint("--to DIR puts them elsewhere"),
     })?;
     each.bring(files, |file| {
         let own = own_name(file).filter(|_| args.to.is_some());

@@ -191,7 +191,7 @@ impl Content<'_> {
         }
     }
 
-    /// The regular file that the pieces of [`FileData`] lie in; `None` where no single one has them.
+    /// The regular file that the pieces of [`FileData`] lie in; `None` where there is none.
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match &self.file {
             Handle::Shared(file) => Some(file.as_fd()),

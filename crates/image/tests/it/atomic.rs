@@ -5,6 +5,7 @@ use std::sync::Arc;
 use uext4::device::{BlockDevice, MemoryDevice};
 use uext4::{OpenOptions, SetAttributes, Volume};
 use uext4_image::{Attributes, PutOptions, put};
+use uext4_remote::{Node, Tree};
 use uext4_testkit::images::{assert_device_clean, formatted};
 use uext4_testkit::{SimDevice, SimOptions, has_tool};
 
@@ -28,7 +29,8 @@ fn replaced(start: &MemoryDevice, source: &std::path::Path, cut: Option<u64>) ->
     }
     let run = || -> Result<(), Box<dyn std::error::Error>> {
         let fs = open(&device)?;
-        let root = fs.root()?;
+        let tree = Tree::Local(fs.clone());
+        let root = Node::Local(fs.root()?);
         let mut options = PutOptions {
             whole: true,
             ..PutOptions::default()
@@ -38,7 +40,7 @@ fn replaced(start: &MemoryDevice, source: &std::path::Path, cut: Option<u64>) ->
             (b"file", Attributes::OfReplaced),
         ] {
             options.attributes = attributes;
-            put(&fs, source, &root, Some(name), &options, &(), &mut |_| {})?;
+            put(&tree, source, &root, Some(name), &options, &(), &mut |_| {})?;
         }
         drop(root);
         Ok(fs.close()?)

@@ -8,6 +8,7 @@ use uext4_image::{
     BuildOptions, Existing, Get, GetError, PutOptions, Refused, Size, Unreadable, Watcher, get, put,
 };
 use uext4_ondisk::Lblk;
+use uext4_remote::{Node, Tree};
 use uext4_testkit::assert_clean;
 use uext4_testkit::sim::{Fault, Op, SimDevice, SimOptions};
 
@@ -38,9 +39,9 @@ fn a_tree_that_was_put_and_got_is_the_same() {
     let device = FileDevice::open(place.image(), Access::ReadWrite).unwrap();
     let options = OpenOptions::default();
     let volume = Volume::open(Arc::new(device), Arc::new(SystemClock), &options).unwrap();
-    let root = volume.root().unwrap();
+    let root = Node::Local(volume.root().unwrap());
     let made = put(
-        &volume,
+        &Tree::Local(volume.clone()),
         &place.tree(),
         &root,
         Some(b"copy"),

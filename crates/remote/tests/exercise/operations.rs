@@ -39,6 +39,7 @@ pub fn server() -> (Server, Arc<dyn BlockDevice>) {
         observer: Arc::new(Deaf),
         gate: Arc::new(Gate::default()),
         is_synchronous: false,
+        sets_xattrs: true,
     };
     (server, device)
 }

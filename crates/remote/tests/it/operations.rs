@@ -3,7 +3,7 @@
 use serde_bytes::Bytes;
 use uext4::data::Fallocate;
 use uext4::{Creation, NewInode, SetAttributes};
-use uext4_remote::entry::{Existing, PutMode};
+use uext4_remote::put_mode::{Existing, PutMode};
 use uext4_remote::wire::{Attribute, Extent, Kind, NewEntry, Rename, Request, Slot, Source, Time};
 use uext4_testkit::SplitMix64;
 
