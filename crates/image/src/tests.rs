@@ -108,7 +108,7 @@ fn read(
         FileData::Whole { .. } => vec![(0, node.size())],
         FileData::Sparse(p) => p.iter().map(|p| (p.offset, p.offset + p.len)).collect(),
     };
-    let mut content = contents.open(entry).unwrap();
+    let content = contents.open(entry).unwrap();
     let mut hash = Sha256::new();
     let mut chunk = vec![0; CHUNK as usize];
     let mut next = 0;

@@ -28,9 +28,9 @@ const LINE_MAX: u64 = 1 << 20;
 /// Each line is a command as on the command line, without the program and the image: "mkdir -p
 /// /srv". Words are quoted as in a shell; # begins a comment. The commands are put, untar, mkdir,
 /// rm, mv, ln, chmod, chown, setfattr, getfattr, chattr, lsattr, setfacl, getfacl, truncate,
-/// fallocate, touch, ls, cat, stat, stats (data that wait to be written) and sync (makes all changes
-/// so far durable). "put -" needs the script in a file (-f). The first error ends the script and is
-/// reported with the number of its line; the changes before it stay.
+/// fallocate, touch, ls, cat, stat, stats (data that wait to be written) and sync (makes all
+/// changes so far durable). "put -" needs the script in a file (-f). The first error ends the
+/// script and is reported with the number of its line; the changes before it stay.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   uext4 script disk.img < changes.txt

@@ -258,7 +258,7 @@ fn a_daemon_that_is_killed_and_a_client_that_is() {
     );
     unmount_lazily(dir);
     mount.is_gone();
-    uext4_ok(&["repair", "-y", text(&image)]);
+    uext4_ok(&["sync", text(&image)]);
     assert_clean(&image);
 }
 
@@ -324,7 +324,7 @@ fn untar_into_an_image_is_what_tar_extracts() {
     let scratch = scratch();
     let archive = archive(scratch.path(), 200);
     let image = scratch.path().join("image");
-    uext4_ok(&["mkfs", "-s", "64M", text(&image)]);
+    uext4_ok(&["mkfs", text(&image), "64M"]);
     let done = with_input(&["untar", "--json", text(&image), "/x"], &archive);
     assert!(done.status.success(), "{done:?}");
     let entries = String::from_utf8_lossy(&done.stdout).into_owned();

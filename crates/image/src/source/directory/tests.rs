@@ -89,7 +89,7 @@ fn a_file_that_changes_is_an_error() {
     let listing = listed(&source(&dir)).unwrap();
     let entry = listing.tree.child(EntryId::ROOT, b"file").unwrap();
     let open = || Contents::new(&listing).open(entry);
-    let mut content = open().unwrap();
+    let content = open().unwrap();
     fs::write(&path, "short").unwrap();
     let mut buf = vec![0; 10_000];
     assert!(content.read_exact_at(0, &mut buf).is_err());
