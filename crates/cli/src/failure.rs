@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::io;
 use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::Relaxed;
+use uext4::RemoteError;
 
 pub use crate::exit::Exit;
 use crate::messages;
@@ -104,6 +105,11 @@ pub fn exit_of(error: &uext4::Error) -> Exit {
     match error {
         uext4::Error::Shared(error) => exit_of(error),
         uext4::Error::Corrupt(_) => Exit::Damaged,
+        uext4::Error::Remote { kind, .. } => match kind {
+            RemoteError::Damage => Exit::Damaged,
+            RemoteError::Request => Exit::Incomplete,
+            RemoteError::Limit | RemoteError::NoSpace | RemoteError::FileSystem => Exit::CouldNot,
+        },
         error if error.is_beyond_end() => Exit::Damaged,
         uext4::Error::NotFound
         | uext4::Error::NotDirectory
@@ -126,8 +132,17 @@ fn next_step(error: &uext4::Error) -> Option<&'static str> {
     use uext4_blockdev::Error as Device;
     match error {
         uext4::Error::Shared(error) => next_step(error),
-        uext4::Error::Corrupt(_) => Some("`uext4 check IMAGE` lists all that is damaged"),
-        uext4::Error::NoSpace { .. } | uext4::Error::NoInodes { .. } => Some(
+        uext4::Error::Corrupt(_)
+        | uext4::Error::Remote {
+            kind: RemoteError::Damage,
+            ..
+        } => Some("`uext4 check IMAGE` lists all that is damaged"),
+        uext4::Error::NoSpace { .. }
+        | uext4::Error::NoInodes { .. }
+        | uext4::Error::Remote {
+            kind: RemoteError::NoSpace,
+            ..
+        } => Some(
             "remove something with `uext4 rm`, or enlarge the image: \
              `truncate -s +1G IMAGE && resize2fs IMAGE`",
         ),

@@ -4,7 +4,8 @@
 //! ```text
 //! /run/uext4/0:57            root's mounts; else $XDG_RUNTIME_DIR/uext4/0:57; mode 0600
 //!   ◀── "metrics\n", or a GET of HTTP       ──▶ the page of crate::metrics, then the end
-//!   ◀── "operations 1 VERSION\n"            ──▶ "ok\n", or why not; then frames of uext4_remote
+//!   ◀── "operations 1 VERSION\n"            ──▶ "ok IMAGE\n", or why not; then frames
+//!                                               of uext4_remote
 //! ```
 
 use std::fs::{self, File};
@@ -34,7 +35,7 @@ const CLIENTS_MAX: usize = 16;
 /// What one with commands says first: both ends must be of one version.
 pub const QUESTION: &str = concat!("operations 1 ", env!("CARGO_PKG_VERSION"), "\n");
 /// What it is answered.
-pub const GREETING: &str = "ok\n";
+pub const GREETING: &str = "ok ";
 /// Bytes of a question at most.
 const QUESTION_MAX: u64 = 4096;
 
@@ -154,7 +155,12 @@ impl Listener {
     }
 
     /// Answers clients from now on. The threads are never joined.
-    pub fn serve(self, metrics: &Metrics, operations: Option<Operations>) -> Option<Socket> {
+    pub fn serve(
+        self,
+        metrics: &Metrics,
+        operations: Option<Operations>,
+        has: String,
+    ) -> Option<Socket> {
         if let Some(path) = self.file {
             let metrics = metrics.clone();
             let named = thread::Builder::new().name("uext4-metrics".to_owned());
@@ -170,6 +176,7 @@ impl Listener {
         let metrics = metrics.clone();
         let clients = Clients {
             operations,
+            has,
             connected: Arc::default(),
         };
         let answer = move || {
@@ -196,6 +203,8 @@ fn listen(path: PathBuf) -> io::Result<(UnixListener, Socket)> {
 /// Those who have commands.
 struct Clients {
     operations: Option<Operations>,
+    /// The image, as a client knows it.
+    has: String,
     connected: Arc<AtomicUsize>,
 }
 
@@ -211,10 +220,11 @@ impl Clients {
         }
         stream.set_read_timeout(None)?;
         stream.set_write_timeout(None)?;
+        let greeting = format!("{GREETING}{}\n", self.has);
         let connected = Connected(Arc::clone(&self.connected));
         let named = thread::Builder::new().name("uext4-client".to_owned());
         let serving = named.spawn(move || {
-            stream.write_all(GREETING.as_bytes())?;
+            stream.write_all(greeting.as_bytes())?;
             let served = operations.serve(&stream);
             drop(connected);
             served

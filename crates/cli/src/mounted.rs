@@ -5,7 +5,7 @@
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -49,7 +49,9 @@ pub fn open_rw(args: &WriteArgs) -> Result<Tree, Failure> {
         );
         return Err(Failure::new(Exit::Usage, what));
     }
-    let client = connect(&held).map_err(|error| refused(&args.place.image, &held, &error))?;
+    let connected = connect(&held).map_err(|error| refused(&args.place.image, &held, &error));
+    let (stream, _) = connected?;
+    let client = Client::new(stream).map_err(|error| refused(&args.place.image, &held, &error))?;
     Ok(Tree::Remote(RemoteTree::new(client, &held.prefix)))
 }
 
@@ -64,32 +66,48 @@ fn held(args: &PlaceArgs) -> Option<Held> {
             major: rustix::fs::major(metadata.dev()),
             minor: rustix::fs::minor(metadata.dev()),
         };
-        // Of several places the one that the directory lies below.
-        let mut mounts = all.into_iter().filter(|(_, shown)| shown.number == number);
-        let (place, shown) = mounts.find(|(place, _)| image.starts_with(place))?;
-        let prefix = image
-            .strip_prefix(&place)
-            .ok()?
-            .as_os_str()
-            .as_bytes()
-            .to_vec();
+        // Of several places the lowest that the directory lies below, and of these the last.
+        let mounts = all.into_iter().filter(|(_, shown)| shown.number == number);
+        let above = mounts.filter(|(place, _)| image.starts_with(place));
+        let (place, shown) = above.max_by_key(|(place, _)| place.components().count())?;
+        // Where a part of the file system is bound, its directory is the mount's root.
+        let within = shown.root.strip_prefix("/").ok()?;
+        let prefix = within.join(image.strip_prefix(&place).ok()?);
+        let prefix = prefix.as_os_str().as_bytes().to_vec();
         return Some(Held {
             place,
             shown,
             prefix,
         });
     }
-    // Which part of the image a mount shows is not in the table.
-    if args.offset.is_some() || args.partition.is_some() {
-        return None;
-    }
-    let shows = |shown: &Shown| fs::canonicalize(&shown.source).is_ok_and(|of| of == image);
-    let (place, shown) = all.into_iter().find(|(_, shown)| shows(shown))?;
-    (!shown.is_read_only).then(|| Held {
+    // Every user may have a mount that says it shows the image: believed are root, the user, and
+    // the image's owner.
+    let believed = [0, rustix::process::geteuid().as_raw(), metadata.uid()];
+    let mounts = all.into_iter().filter(|(_, shown)| {
+        let is_it = fs::canonicalize(&shown.source).is_ok_and(|of| of == image);
+        is_it && !shown.is_read_only && believed.contains(&shown.owner)
+    });
+    // The path may be another file's by now, and the mount may show another part of it: the daemon
+    // says what it has.
+    let identity = identity(&metadata, args);
+    let mut mounts = mounts.map(|(place, shown)| Held {
         place,
         shown,
         prefix: Vec::new(),
-    })
+    });
+    mounts.find(|held| connect(held).map_or(true, |(_, has)| has == identity))
+}
+
+/// What a mount has: the image, and the part of it as options name it.
+pub fn identity(image: &fs::Metadata, place: &PlaceArgs) -> String {
+    let file = match image.file_type().is_block_device() {
+        true => format!("device {:x}", image.rdev()),
+        false => format!("file {:x}:{:x}", image.dev(), image.ino()),
+    };
+    let PlaceArgs {
+        offset, partition, ..
+    } = place;
+    format!("{file} offset {offset:?} partition {partition:?}")
 }
 
 /// Where the socket of a mount may be: in the directory of its owner.
@@ -108,11 +126,12 @@ fn sockets(shown: &Shown) -> Vec<PathBuf> {
         .collect()
 }
 
-fn connect(held: &Held) -> io::Result<Client> {
+/// A connection to the daemon, and what that one has.
+fn connect(held: &Held) -> io::Result<(UnixStream, String)> {
     let mut last = io::Error::from(io::ErrorKind::NotFound);
     for path in sockets(&held.shown) {
         match UnixStream::connect(&path).and_then(|stream| greeted(stream, held.shown.owner)) {
-            Ok(client) => return Ok(client),
+            Ok(connected) => return Ok(connected),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => last = error,
         }
@@ -121,7 +140,7 @@ fn connect(held: &Held) -> io::Result<Client> {
 }
 
 /// Says what is wanted to the daemon, which must be the mount's owner's.
-fn greeted(mut stream: UnixStream, owner: u32) -> io::Result<Client> {
+fn greeted(mut stream: UnixStream, owner: u32) -> io::Result<(UnixStream, String)> {
     let peer = socket_peercred(&stream)?.uid.as_raw();
     if peer != owner && peer != 0 {
         return Err(io::Error::other(format!(
@@ -133,15 +152,16 @@ fn greeted(mut stream: UnixStream, owner: u32) -> io::Result<Client> {
     // The daemon sends no more before it is asked: nothing is read beyond the line.
     let mut line = String::new();
     BufReader::new(&stream).read_line(&mut line)?;
-    match line.as_str() {
-        GREETING => {}
-        "" => return Err(io::Error::other("it is of another version")),
-        // A page: it does not know the question.
-        line if line.starts_with('#') => return Err(io::Error::other("it is of another version")),
-        line => return Err(io::Error::other(line.trim_end().to_owned())),
+    if let Some(has) = line.strip_prefix(GREETING) {
+        stream.set_read_timeout(None)?;
+        return Ok((stream, has.trim_end().to_owned()));
     }
-    stream.set_read_timeout(None)?;
-    Client::new(stream)
+    match line.as_str() {
+        "" => Err(io::Error::other("it is of another version")),
+        // A page: it does not know the question.
+        line if line.starts_with('#') => Err(io::Error::other("it is of another version")),
+        line => Err(io::Error::other(line.trim_end().to_owned())),
+    }
 }
 
 fn refused(image: &Path, held: &Held, error: &io::Error) -> Failure {

@@ -19,14 +19,16 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use uext4::Ino;
-use uext4_remote::server::Observer;
+use uext4_remote::changes::Observer;
 
 use crate::reply::node_of;
 use crate::server::Server;
 use crate::transport::dev::{Device, Forgotten};
 
-/// How often, and after which pause, the kernel is notified of a node that it does not know yet.
-const TRIES: u32 = 50;
+/// How often, and after which pause, the kernel is notified of a node that it does not know yet. An
+/// answer with many attributes, of a listing, may wait for the device between the first and the
+/// last.
+const TRIES: u32 = 5000;
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// What the kernel knows of a mount.

@@ -26,6 +26,9 @@ pub struct Shown {
     pub number: Number,
     /// The image.
     pub source: PathBuf,
+    /// The directory of the file system that is shown: not its root where a part of it is bound
+    /// elsewhere.
+    pub root: PathBuf,
     /// The user who mounted it.
     pub owner: u32,
     /// Not one byte of the image is written.
@@ -103,7 +106,8 @@ fn line(line: &[u8]) -> Option<Line> {
         major: major.parse().ok()?,
         minor: minor.parse().ok()?,
     };
-    let place = unescaped(fields.nth(1)?);
+    let root = OsString::from_vec(unescaped(fields.next()?));
+    let place = unescaped(fields.next()?);
     let flags = fields.next()?;
     let mut fields = fields.skip_while(|field| *field != b"-").skip(1);
     let is_ours = fields.next()? == TYPE.as_bytes();
@@ -115,6 +119,7 @@ fn line(line: &[u8]) -> Option<Line> {
     let shown = is_ours.then(|| Shown {
         number,
         source: source.into(),
+        root: root.into(),
         owner: owner.next().and_then(|id| id.parse().ok()).unwrap_or(0),
         is_read_only: flags.split(|byte| *byte == b',').any(|flag| flag == b"ro"),
     });

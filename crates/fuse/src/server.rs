@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use uext4::{FileType, Ino, Volume};
 use uext4_ondisk::inode::GOOD_OLD_INODE_SIZE;
-use uext4_remote::server::Gate;
+use uext4_remote::gate::Gate;
 
 use crate::abi::flags::init as has;
 use crate::abi::{InitIn, Kstatfs};

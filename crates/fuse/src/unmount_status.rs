@@ -366,6 +366,7 @@ mod tests {
                 major: std::process::id() << 12 | 0x8000_0000,
                 minor,
             },
+            root: "/".into(),
             source: std::env::current_exe().unwrap(),
             owner: rustix::process::geteuid().as_raw(),
             is_read_only: false,

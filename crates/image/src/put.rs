@@ -9,13 +9,13 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use uext4::{Creation, Ino, NewInode};
+use uext4::{Creation, NewInode};
 use uext4_ondisk::inode::FileType;
 use uext4_remote::entry::{self, Entry};
 pub use uext4_remote::put_mode::Existing;
 use uext4_remote::put_mode::PutMode;
 use uext4_remote::putter::{Contents as PutContents, Outcome, Place, Putter};
-use uext4_remote::wire::Extent;
+use uext4_remote::wire::{Extent, Known};
 use uext4_remote::{Node, Tree};
 
 use crate::build::{new_inode, total};
@@ -222,7 +222,7 @@ enum Progressed {
     No,
     /// It is being made.
     Begun,
-    Made(Ino),
+    Made(Known),
 }
 
 impl<'a> Filler<'a> {
@@ -282,7 +282,7 @@ impl<'a> Filler<'a> {
             self.outcomes()?;
         }
         match self.nodes[index] {
-            Progressed::Made(ino) => self.putter.link(tag, name, ino).map_err(at_all)?,
+            Progressed::Made(known) => self.putter.link(tag, name, known).map_err(at_all)?,
             _ => {
                 self.nodes[index] = Progressed::Begun;
                 self.make(entry, name, contents)?;
@@ -403,7 +403,7 @@ impl<'a> Filler<'a> {
                 Ok(done) => {
                     self.entries += u64::from(done.is_new);
                     let index = self.listing.tree.node_id(entry).index();
-                    self.nodes[index] = Progressed::Made(done.ino);
+                    self.nodes[index] = Progressed::Made(done.inode);
                     for error in done.missing {
                         let error = self.failed(entry, error);
                         (self.reported)(&error);

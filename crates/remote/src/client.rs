@@ -16,8 +16,9 @@ use std::thread;
 
 use uext4::{Error, RemoteError, Result};
 
-use crate::frame::{DESCRIPTORS_MAX, receive, send};
-use crate::wire::{Answer, Cause, Refusal, Request, Slot};
+use crate::frame::{DESCRIPTORS_MAX, FRAME_MAX, receive, send};
+use crate::refusal::{Cause, Refusal};
+use crate::wire::{Answer, Request, Slot};
 
 /// Bytes of requests that are sent together.
 const BATCH: usize = 64 << 10;
@@ -204,9 +205,20 @@ impl State {
     }
 
     fn push(&mut self, request: &Request<'_>, is_wanted: bool) -> Result<()> {
-        let batch = std::mem::take(&mut self.batch);
-        let extended = postcard::to_extend(request, batch);
-        self.batch = extended.map_err(|_| self.lost(&io::ErrorKind::InvalidData.into()))?;
+        let bytes = postcard::to_stdvec(request);
+        let bytes = bytes.map_err(|_| self.lost(&io::ErrorKind::InvalidData.into()))?;
+        if bytes.len() > FRAME_MAX - BATCH {
+            return Err(Error::Remote {
+                kind: RemoteError::Limit,
+                message: format!(
+                    "it takes {} bytes to describe, and the daemon of a mount takes {}: it has too \
+                     many pieces or attributes",
+                    bytes.len(),
+                    FRAME_MAX - BATCH
+                ),
+            });
+        }
+        self.batch.extend_from_slice(&bytes);
         self.wanted.push_back(is_wanted);
         self.unsent += 1;
         // What is not wanted waits for another.
@@ -298,6 +310,8 @@ pub(crate) fn error_of(Refusal { cause, message }: Refusal) -> Error {
         Cause::NoAttribute => Error::NoAttribute,
         Cause::ReadOnly => Error::ReadOnly,
         Cause::Request | Cause::Content | Cause::NoDirectory => remote(RemoteError::Request),
+        Cause::Limit => remote(RemoteError::Limit),
+        Cause::NoSpace => remote(RemoteError::NoSpace),
         Cause::Damage => remote(RemoteError::Damage),
         Cause::NotTried | Cause::FileSystem => remote(RemoteError::FileSystem),
     }

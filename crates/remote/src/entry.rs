@@ -7,12 +7,13 @@ use std::ops::Range;
 use uext4::format::VISIBLE_FLAGS;
 use uext4::xattr::SetMode;
 use uext4::{
-    Creation, Error, FileType, Invalid, NewInode, OpenInode, Result, SetAttributes, SetTime,
-    Timestamp,
+    Creation, Error, FileType, Ino, Invalid, NewInode, OpenInode, Result, SetAttributes, SetTime,
+    Timestamp, Volume,
 };
 
 use crate::put_mode::{Existing, PutMode};
-use crate::wire::{Cause, Refusal};
+use crate::refusal::{Cause, Refusal};
+use crate::wire::Known;
 
 /// Bytes copied at once.
 const PIECE: usize = 1 << 20;
@@ -115,6 +116,34 @@ pub fn put(
     }
 }
 
+/// What an inode is known by.
+pub fn known(inode: &OpenInode) -> Known {
+    Known {
+        ino: inode.ino().0,
+        generation: inode.inode().generation,
+    }
+}
+
+/// Opens an inode that was made before.
+///
+/// # Errors
+/// Those of the engine; [`Error::NotPermitted`] if its number is another's by now.
+pub fn open_known(fs: &Volume, known: Known) -> Result<OpenInode> {
+    let gone = Error::NotPermitted {
+        what: "the file that it is a hard link to was removed meanwhile",
+    };
+    let ino = Ino(known.ino);
+    if fs.is_hidden(ino) {
+        return Err(gone);
+    }
+    match fs.open_inode(ino) {
+        Ok(inode) if inode.inode().generation == known.generation => Ok(inode),
+        Ok(_) | Err(Error::NotFound) => Err(gone),
+        Err(error) if error.is_unused_inode() => Err(gone),
+        Err(error) => Err(error),
+    }
+}
+
 /// Gives a file that was made before one name more.
 ///
 /// # Errors
@@ -186,7 +215,11 @@ fn make_unnamed(
 
 fn creation(entry: &Entry<'_>) -> Creation {
     Creation {
-        mode: entry.mode,
+        // Others may open it when its contents and its own ACL are there.
+        mode: match entry.kind {
+            NewInode::Symlink(_) => entry.mode,
+            _ => entry.mode & 0o700,
+        },
         umask: 0,
         uid: entry.uid,
         gid: entry.gid,
@@ -338,10 +371,11 @@ fn make_like(file: &OpenInode, old: &OpenInode) -> Result<()> {
 /// Whether others may still be made after this error.
 pub fn is_of_one_entry(error: &Error) -> bool {
     match Refusal::from(error).cause {
-        Cause::Damage | Cause::FileSystem | Cause::ReadOnly | Cause::NotTried => false,
+        Cause::Damage | Cause::FileSystem | Cause::NoSpace => false,
+        Cause::ReadOnly | Cause::NotTried => false,
         Cause::NotFound | Cause::NotDirectory | Cause::IsDirectory | Cause::NotEmpty => false,
         Cause::NoAttribute => false,
-        Cause::Exists | Cause::NameTooLong | Cause::Request => true,
+        Cause::Exists | Cause::NameTooLong | Cause::Request | Cause::Limit => true,
         Cause::Content | Cause::NoDirectory => true,
     }
 }

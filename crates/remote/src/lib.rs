@@ -21,11 +21,14 @@
 //! Left out: how the socket is found and made (the command), what the kernel has to forget (the
 //! mount).
 
+pub mod changes;
 pub mod client;
 pub mod entry;
 pub mod frame;
+pub mod gate;
 pub mod put_mode;
 pub mod putter;
+pub mod refusal;
 pub mod server;
 pub mod tree;
 pub mod wire;

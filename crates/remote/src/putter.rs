@@ -6,13 +6,14 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use serde_bytes::Bytes;
-use uext4::{Error, FileType, Ino, NewInode, OpenInode, RemoteError, Result, Timestamp};
+use uext4::{Error, FileType, NewInode, OpenInode, RemoteError, Result, Timestamp};
 
 use crate::client::{Client, Passed, error_of};
 use crate::entry::{self, Entry, Made, Read};
 use crate::put_mode::PutMode;
+use crate::refusal::Cause;
 use crate::tree::{Node, Tree};
-use crate::wire::{Answer, Attribute, Cause, Extent, NewEntry, Request, Slot, Source};
+use crate::wire::{Answer, Attribute, Extent, Known, NewEntry, Request, Slot, Source};
 
 /// Bytes of contents that are sent in a request where no descriptor has them.
 const INLINE_MAX: u64 = 32 << 10;
@@ -51,7 +52,7 @@ pub struct Outcome {
 #[derive(Debug)]
 pub struct Done {
     /// Its inode.
-    pub ino: Ino,
+    pub inode: Known,
     /// It was not there.
     pub is_new: bool,
     /// Attributes that could not be set.
@@ -78,8 +79,8 @@ enum Target {
     },
     Remote {
         client: Client,
-        /// The first is the caller's.
-        first: Node,
+        /// The caller's directory, which stays open.
+        _into: Node,
         dirs: Vec<Slot>,
         /// The names whose outcomes have not come yet.
         tags: VecDeque<u64>,
@@ -109,7 +110,7 @@ impl Putter {
             },
             (Tree::Remote(remote), Node::Remote(node)) => Target::Remote {
                 client: remote.client().clone(),
-                first: into.clone(),
+                _into: into.clone(),
                 dirs: vec![node.slot()],
                 tags: VecDeque::new(),
             },
@@ -166,43 +167,71 @@ impl Putter {
                 self.outcomes.push(outcome(tag, made));
                 Ok(())
             }
-            Target::Remote {
-                client, dirs, tags, ..
-            } => {
-                let Some(&dir) = dirs.last() else {
-                    return Ok(());
-                };
-                let to = is_dir.then(|| client.new_slot());
-                dirs.extend(to);
-                let new = new_entry(dir, name, entry, self.mode);
-                let sent = match Sent::new(entry, contents) {
-                    Ok(sent) => sent,
-                    Err(source) => {
-                        let result = Err(Error::Content { offset: 0, source });
-                        self.outcomes.push(Outcome { tag, result });
-                        return Ok(());
-                    }
-                };
-                tags.push_back(tag);
-                client.queue(sent.passed(), |number| {
-                    Request::Put(NewEntry {
-                        to,
-                        source: sent.source(number),
-                        data: sent.extents(),
-                        xattrs: attributes(entry),
-                        ..new
-                    })
-                })?;
-                self.take()
-            }
+            Target::Remote { .. } => self.send(tag, name, entry, contents),
         }
+    }
+
+    /// Queues the request for a name.
+    fn send(
+        &mut self,
+        tag: u64,
+        name: &[u8],
+        entry: &Entry<'_>,
+        contents: Contents<'_>,
+    ) -> Result<()> {
+        let Target::Remote {
+            client, dirs, tags, ..
+        } = &mut self.target
+        else {
+            return Ok(());
+        };
+        let is_dir = entry.kind.file_type() == FileType::Directory;
+        let Some(&dir) = dirs.last() else {
+            return Ok(());
+        };
+        let to = is_dir.then(|| client.new_slot());
+        dirs.extend(to);
+        let new = new_entry(dir, name, entry, self.mode);
+        let sent = match Sent::new(entry, contents) {
+            Ok(sent) => sent,
+            Err(source) => {
+                let result = Err(Error::Content { offset: 0, source });
+                self.outcomes.push(Outcome { tag, result });
+                return Ok(());
+            }
+        };
+        tags.push_back(tag);
+        let queued = client.queue(sent.passed(), |number| {
+            Request::Put(NewEntry {
+                to,
+                source: sent.source(number),
+                data: sent.extents(),
+                xattrs: attributes(entry),
+                ..new
+            })
+        });
+        match queued {
+            // It was not sent.
+            Err(
+                error @ Error::Remote {
+                    kind: RemoteError::Limit,
+                    ..
+                },
+            ) => {
+                tags.pop_back();
+                let result = Err(error);
+                self.outcomes.push(Outcome { tag, result });
+            }
+            queued => queued?,
+        }
+        self.take()
     }
 
     /// Gives a file that was made before one name more.
     ///
     /// # Errors
     /// [`Error::Remote`] where the connection is lost.
-    pub fn link(&mut self, tag: u64, name: &[u8], ino: Ino) -> Result<()> {
+    pub fn link(&mut self, tag: u64, name: &[u8], known: Known) -> Result<()> {
         match &mut self.target {
             Target::Local { tree, dirs } => {
                 let Some(parent) = dirs.last().and_then(Option::as_ref) else {
@@ -211,7 +240,7 @@ impl Putter {
                 let Tree::Local(fs) = tree else {
                     return Ok(());
                 };
-                let inode = fs.open_inode(ino);
+                let inode = entry::open_known(fs, known);
                 let made =
                     inode.and_then(|inode| entry::link(&inode, &parent.inode, name, self.mode));
                 self.outcomes.push(outcome(tag, made));
@@ -225,7 +254,7 @@ impl Putter {
                 };
                 tags.push_back(tag);
                 let new = NewEntry {
-                    link: Some(ino.0),
+                    link: Some(known),
                     ..new_entry(dir, name, &NO_ENTRY, self.mode)
                 };
                 client.queue(Passed::Nothing, |_| Request::Put(new))?;
@@ -296,27 +325,20 @@ impl Putter {
 
     /// Takes what has been answered.
     fn take(&mut self) -> Result<()> {
-        let Target::Remote {
-            client,
-            first,
-            tags,
-            ..
-        } = &mut self.target
-        else {
+        let Target::Remote { client, tags, .. } = &mut self.target else {
             return Ok(());
         };
-        let into = first.ino();
         for answer in client.take_answers() {
             let Some(tag) = tags.pop_front() else {
                 break;
             };
             let result = match answer {
                 Answer::Put {
-                    ino,
+                    inode,
                     is_new,
                     missing,
                 } => Ok(Done {
-                    ino: Ino(ino),
+                    inode,
                     is_new,
                     missing: missing.into_iter().map(error_of).collect(),
                 }),
@@ -326,12 +348,8 @@ impl Putter {
                     continue;
                 }
                 Answer::Refused(refusal) => Err(error_of(refusal)),
-                // A directory that was there.
-                _ => Ok(Done {
-                    ino: into,
-                    is_new: false,
-                    missing: Vec::new(),
-                }),
+                // A directory that was there is complete.
+                _ => continue,
             };
             self.outcomes.push(Outcome { tag, result });
         }
@@ -353,7 +371,7 @@ const NO_ENTRY: Entry<'static> = Entry {
 
 fn outcome(tag: u64, made: Result<Made>) -> Outcome {
     let result = made.map(|made| Done {
-        ino: made.inode.ino(),
+        inode: entry::known(&made.inode),
         is_new: made.is_new,
         missing: made.missing,
     });

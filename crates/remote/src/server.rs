@@ -20,45 +20,28 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use serde_bytes::{ByteBuf, Bytes};
 use uext4::{Creation, Error, FileType, FollowLast, Ino, Invalid, OpenInode, Result, Volume};
 
+use crate::changes::{Changes, Observer};
 use crate::entry::{self, Contents, Entry};
 use crate::frame::{FRAME_MAX, receive, send};
+use crate::gate::{Gate, closing};
 use crate::put_mode::Existing;
-use crate::wire::{
-    Answer, Cause, Extent, Listed, NewEntry, Refusal, Request, Slot, Source, last, set_mode,
-};
+use crate::refusal::{Cause, Refusal};
+use crate::wire::{Answer, Extent, Listed, NewEntry, Request, Slot, Source, last, set_mode};
 
 /// Open files of a connection at most.
 pub const SLOTS_MAX: usize = 4096;
 /// Bytes that one request reads at most.
 pub const READ_MAX: u32 = 1 << 20;
+/// Bytes of an answer at most.
+const ANSWER_MAX: usize = 2 << 20;
 /// Bytes of names that one answer lists at most.
 const NAMES_MAX: usize = 64 << 10;
-
-/// Hears what has changed.
-pub trait Observer: Send + Sync {
-    /// What a name of a directory stands for, and so the directory.
-    fn name(&self, dir: Ino, name: &[u8]);
-    /// Contents or attributes of an inode.
-    fn inode(&self, ino: Ino);
-    /// Attributes of inodes that nothing else names: links of what was removed with its directory.
-    fn many(&self);
-}
-
-/// Holds batches back from a file system that is being closed.
-#[derive(Debug, Default)]
-pub struct Gate(RwLock<bool>);
-
-impl Gate {
-    /// Waits until no batch is under way; the next one finds its connection closed.
-    pub fn close(&self) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = true;
-    }
-}
 
 /// What a connection needs of the process that has the file system open.
 #[derive(Clone)]
@@ -91,48 +74,26 @@ impl Server {
         };
         let mut bytes = Vec::new();
         while let Some(frame) = receive(stream, bytes)? {
-            let is_closed = self.gate.0.read().unwrap_or_else(PoisonError::into_inner);
-            if *is_closed {
-                break;
-            }
+            let busy = self.gate.busy.read();
             let files = frame.descriptors.into_iter().map(regular).collect();
-            let answers = connection.batch(&frame.bytes, &Passed(files))?;
-            drop(is_closed);
+            let passed = Passed {
+                files,
+                gate: Arc::clone(&self.gate),
+            };
+            // What a panic leaves half done must not be committed.
+            let batch = AssertUnwindSafe(|| connection.batch(&frame.bytes, &passed));
+            let answers = catch_unwind(batch).unwrap_or_else(|_| {
+                self.fs.abort(&"a panic while a command was served");
+                Err(io::Error::other("a panic"))
+            });
+            // Also of a batch that was ended.
+            connection.changes.report(&*self.observer);
+            drop(busy);
+            let answers = answers?;
             send(stream, &answers, &[])?;
             bytes = frame.bytes;
         }
         Ok(())
-    }
-}
-
-/// What the requests of a batch have changed.
-#[derive(Debug, Default)]
-struct Changes {
-    names: BTreeSet<(u32, Vec<u8>)>,
-    inodes: BTreeSet<u32>,
-    many: bool,
-}
-
-impl Changes {
-    fn name(&mut self, dir: &OpenInode, name: &[u8]) {
-        self.inodes.insert(dir.ino().0);
-        self.names.insert((dir.ino().0, name.to_vec()));
-    }
-
-    fn inode(&mut self, inode: &OpenInode) {
-        self.inodes.insert(inode.ino().0);
-    }
-
-    fn report(&mut self, observer: &dyn Observer) {
-        for (dir, name) in std::mem::take(&mut self.names) {
-            observer.name(Ino(dir), &name);
-        }
-        for ino in std::mem::take(&mut self.inodes) {
-            observer.inode(Ino(ino));
-        }
-        if std::mem::take(&mut self.many) {
-            observer.many();
-        }
     }
 }
 
@@ -149,7 +110,10 @@ struct Connection<'s> {
 }
 
 /// What came with a frame, by number.
-struct Passed(Vec<Option<File>>);
+struct Passed {
+    files: Vec<Option<File>>,
+    gate: Arc<Gate>,
+}
 
 impl Connection<'_> {
     /// Does all requests of a frame, and returns their answers.
@@ -161,10 +125,21 @@ impl Connection<'_> {
             let (request, after) =
                 postcard::take_from_bytes::<Request<'_>>(rest).map_err(invalid)?;
             rest = after;
+            if self.server.gate.is_closing() {
+                return Err(closing());
+            }
             let answer = self
                 .answer(&request, passed)
                 .unwrap_or_else(|error| Answer::Refused(Refusal::from(&error)));
-            answers = postcard::to_extend(&answer, answers).map_err(invalid)?;
+            let mut bytes = postcard::to_stdvec(&answer).map_err(invalid)?;
+            if bytes.len() > ANSWER_MAX {
+                let refused = Answer::Refused(Refusal {
+                    cause: Cause::Limit,
+                    message: format!("the answer has {} bytes, at most {ANSWER_MAX}", bytes.len()),
+                });
+                bytes = postcard::to_stdvec(&refused).map_err(invalid)?;
+            }
+            answers.extend_from_slice(&bytes);
             count += 1;
             if answers.len() > FRAME_MAX {
                 return Err(io::ErrorKind::InvalidData.into());
@@ -180,7 +155,6 @@ impl Connection<'_> {
                 answers = postcard::to_extend(&refused, answers).map_err(invalid)?;
             }
         }
-        self.changes.report(&*self.server.observer);
         Ok(answers)
     }
 
@@ -227,16 +201,8 @@ impl Connection<'_> {
                 self.open(*to, found)
             }
             Request::OpenParent(path, to) => {
-                let (dir, name) = self.server.fs.open_parent(path)?;
-                let start = name.as_ptr().addr() - path.as_ptr().addr();
-                let view = (&dir.inode()).into();
-                self.keep(*to, dir)?;
-                // OK to cast: less than a frame.
-                Ok(Answer::Parent {
-                    view,
-                    start: start as u32,
-                    end: (start + name.len()) as u32,
-                })
+                let (dir, _) = self.server.fs.open_parent(path)?;
+                self.open(*to, dir)
             }
             Request::Lookup(dir, name, to) => {
                 let found = self.file(*dir)?.lookup(name)?;
@@ -263,11 +229,14 @@ impl Connection<'_> {
                 self.open(*to, made)
             }
             Request::CreateAll(path, how, to) => {
-                let made = fs.create_dir_all(path, &Creation::from(*how));
-                // Each directory on the way may be new.
+                // The kernel forgets what is mounted below a name, so it is notified of none that
+                // stays.
                 let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
-                let ends: Vec<usize> = ends.map(|(at, _)| at).chain([path.len()]).collect();
-                for end in ends {
+                let ends = ends.map(|(at, _)| at).chain([path.len()]);
+                let missing = |end: &usize| fs.open_path(&path[..*end], FollowLast::No).is_err();
+                let missing: Vec<usize> = ends.filter(missing).collect();
+                let made = fs.create_dir_all(path, &Creation::from(*how));
+                for end in missing {
                     self.changed_path(&path[..end]);
                 }
                 self.open(*to, made?)
@@ -425,14 +394,16 @@ impl Connection<'_> {
 
     fn put_into(&mut self, dir: &OpenInode, new: &NewEntry<'_>, passed: &Passed) -> Result<Answer> {
         let mode = new.how;
-        self.changes.name(dir, new.name);
         let may_exist = mode.whole || mode.existing != Existing::Refuse;
         let old = may_exist.then(|| dir.lookup(new.name).ok()).flatten();
+        if let Some(old) = &old {
+            self.changes.inode(old);
+        }
         let made = match new.link {
-            Some(ino) => {
-                let file = self.server.fs.open_inode(Ino(ino))?;
+            Some(known) => {
+                let file = entry::open_known(&self.server.fs, known)?;
                 self.changes.inode(&file);
-                entry::link(&file, dir, new.name, mode)?
+                entry::link(&file, dir, new.name, mode)
             }
             None => {
                 let ranges = ranges(&new.data, new.size)?;
@@ -443,12 +414,19 @@ impl Connection<'_> {
                 };
                 with_entry(self.server, new, &ranges, |entry| {
                     entry::put(dir, new.name, entry, mode, &mut contents)
-                })?
+                })
             }
         };
-        if let Some(old) = old {
-            self.changes.inode(&old);
+        // The kernel forgets what is mounted below a name, so it is notified of none that stays.
+        let stays = match &made {
+            Ok(made) => !made.is_new,
+            Err(error) => matches!(error, Error::Exists),
+        };
+        if !stays {
+            self.changes.name(dir, new.name);
         }
+        let made = made?;
+        self.changes.inode(&made.inode);
         let mut missing: Vec<Refusal> = made.missing.iter().map(Refusal::from).collect();
         self.note_left_out(new, &mut missing);
         if let Some(slot) = new.to {
@@ -458,7 +436,7 @@ impl Connection<'_> {
             }
         }
         Ok(Answer::Put {
-            ino: made.inode.ino().0,
+            inode: entry::known(&made.inode),
             is_new: made.is_new,
             missing,
         })
@@ -477,7 +455,7 @@ impl Connection<'_> {
         let mut missing: Vec<Refusal> = missing.iter().map(Refusal::from).collect();
         self.note_left_out(new, &mut missing);
         Ok(Answer::Put {
-            ino: inode.ino().0,
+            inode: entry::known(&inode),
             is_new: false,
             missing,
         })
@@ -496,13 +474,16 @@ impl Connection<'_> {
 impl Passed {
     /// Contents of a new file, from where its request says they lie.
     fn read(&self, new: &NewEntry<'_>, at: u64, buf: &mut [u8]) -> io::Result<()> {
+        if self.gate.is_closing() {
+            return Err(closing());
+        }
         let after = new.data.partition_point(|extent| extent.offset <= at);
         let extent = after.checked_sub(1).and_then(|last| new.data.get(last));
         let extent = extent.ok_or(io::ErrorKind::InvalidData)?;
         let place = extent.at.saturating_add(at - extent.offset);
         match new.source {
             Source::Descriptor(number) => {
-                let file = self.0.get(number as usize).and_then(Option::as_ref);
+                let file = self.files.get(number as usize).and_then(Option::as_ref);
                 let file = file.ok_or(io::ErrorKind::InvalidData)?;
                 file.read_exact_at(buf, place)
             }

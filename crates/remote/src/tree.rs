@@ -81,10 +81,23 @@ impl RemoteTree {
     }
 
     fn path(&self, path: &[u8]) -> Vec<u8> {
-        match self.prefix.is_empty() {
-            true => path.to_vec(),
-            false => [&self.prefix, &b"/"[..], path].concat(),
+        if self.prefix.is_empty() {
+            return path.to_vec();
         }
+        let mut whole = self.prefix.to_vec();
+        let mut depth = 0u32;
+        for name in path.split(|&byte| byte == b'/') {
+            // As in the root directory, .. of this one is itself.
+            match name {
+                b".." if depth == 0 => continue,
+                b".." => depth -= 1,
+                b"" | b"." => {}
+                _ => depth += 1,
+            }
+            whole.push(b'/');
+            whole.extend_from_slice(name);
+        }
+        whole
     }
 
     /// Opens what `request` opens under the number it is given.
@@ -174,22 +187,14 @@ impl Tree {
             return Err(Error::Invalid(Invalid::Root));
         }
         let whole = remote.path(path);
-        let mut place = 0..0;
-        let dir = remote.open_with(|to| {
-            match remote
-                .client
-                .call(&Request::OpenParent(Bytes::new(&whole), to))?
-            {
-                Answer::Parent { view, start, end } => {
-                    place = start as usize..end as usize;
-                    Ok(Answer::View(view))
-                }
-                other => Ok(other),
-            }
-        })?;
-        let before = whole.len() - path.len();
-        let place = place.start.saturating_sub(before)..place.end.saturating_sub(before);
-        Ok((dir, path.get(place).ok_or_else(unexpected)?))
+        let parent = |to| Request::OpenParent(Bytes::new(&whole), to);
+        let dir = remote.open_with(|to| remote.client.call(&parent(to)))?;
+        let end = path
+            .iter()
+            .rposition(|&byte| byte != b'/')
+            .map_or(0, |at| at + 1);
+        let start = path[..end].iter().rposition(|&byte| byte == b'/');
+        Ok((dir, &path[start.map_or(0, |at| at + 1)..end]))
     }
 
     /// As [`Volume::create`].

@@ -24,6 +24,7 @@ use uext4::{
 use uext4_ondisk::inode::DeviceNumber;
 
 use crate::put_mode::PutMode;
+use crate::refusal::Refusal;
 
 /// An open file of a connection.
 pub type Slot = u32;
@@ -134,6 +135,15 @@ pub struct Attribute<'a> {
     pub value: &'a Bytes,
 }
 
+/// An inode as it was: its number may be that of another by now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Known {
+    /// Its number.
+    pub ino: u32,
+    /// Its generation.
+    pub generation: u32,
+}
+
 /// A name to be made with all that belongs to it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NewEntry<'a> {
@@ -145,8 +155,8 @@ pub struct NewEntry<'a> {
     /// What it is.
     #[serde(borrow)]
     pub kind: Kind<'a>,
-    /// The number of a file that was made before, which gets the name as one more.
-    pub link: Option<u32>,
+    /// The file that was made before, and gets the name as one more.
+    pub link: Option<Known>,
     /// Permissions.
     pub mode: u16,
     /// Owner.
@@ -280,15 +290,6 @@ pub enum Answer {
     Done,
     /// An inode.
     View(View),
-    /// A directory, and which bytes of the path are the name in it.
-    Parent {
-        /// The directory.
-        view: View,
-        /// The first byte.
-        start: u32,
-        /// The end.
-        end: u32,
-    },
     /// Names.
     Names(Vec<Listed>),
     /// Bytes: contents, the target of a link, the value of an attribute.
@@ -299,8 +300,8 @@ pub enum Answer {
     Written(u64),
     /// A name was made, or was there; and what of it could not be done.
     Put {
-        /// The inode's number.
-        ino: u32,
+        /// The inode.
+        inode: Known,
         /// It was not there.
         is_new: bool,
         /// Attributes that could not be set.
@@ -308,48 +309,6 @@ pub enum Answer {
     },
     /// It could not be done.
     Refused(Refusal),
-}
-
-/// An error of the engine, as far as its kinds matter to a client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Cause {
-    /// [`uext4::Error::NotFound`].
-    NotFound,
-    /// [`uext4::Error::Exists`].
-    Exists,
-    /// [`uext4::Error::NotDirectory`].
-    NotDirectory,
-    /// [`uext4::Error::IsDirectory`].
-    IsDirectory,
-    /// [`uext4::Error::NotEmpty`].
-    NotEmpty,
-    /// [`uext4::Error::NameTooLong`].
-    NameTooLong,
-    /// [`uext4::Error::NoAttribute`].
-    NoAttribute,
-    /// [`uext4::Error::ReadOnly`].
-    ReadOnly,
-    /// Others that concern one file, and are the caller's to mend.
-    Request,
-    /// The image is damaged.
-    Damage,
-    /// What was to be written could not be read.
-    Content,
-    /// The batch was ended before, by another error.
-    NotTried,
-    /// Its directory could not be made.
-    NoDirectory,
-    /// Everything else: no space, the device.
-    FileSystem,
-}
-
-/// Why something could not be done.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Refusal {
-    /// Its kind.
-    pub cause: Cause,
-    /// What it says.
-    pub message: String,
 }
 
 impl From<Timestamp> for Time {
@@ -529,42 +488,6 @@ impl View {
     /// The flags.
     pub fn flags(&self) -> InodeFlags {
         InodeFlags::from_bits_retain(self.flags)
-    }
-}
-
-impl From<&uext4::Error> for Refusal {
-    fn from(error: &uext4::Error) -> Self {
-        use uext4::Error;
-        let cause = match error {
-            Error::Shared(error) => return Self::from(&**error),
-            Error::NotFound => Cause::NotFound,
-            Error::Exists => Cause::Exists,
-            Error::NotDirectory => Cause::NotDirectory,
-            Error::IsDirectory => Cause::IsDirectory,
-            Error::NotEmpty => Cause::NotEmpty,
-            Error::NameTooLong => Cause::NameTooLong,
-            Error::NoAttribute => Cause::NoAttribute,
-            Error::ReadOnly => Cause::ReadOnly,
-            Error::Content { .. } => Cause::Content,
-            Error::Corrupt(_) => Cause::Damage,
-            Error::TooManyLinks
-            | Error::TooManySymlinks
-            | Error::FileTooBig
-            | Error::OtherProject
-            | Error::Encrypted
-            | Error::XattrsTooBig { .. }
-            | Error::AttributeName { .. }
-            | Error::AttributeValue { .. }
-            | Error::NotPermitted { .. }
-            | Error::AccessDenied { .. }
-            | Error::Unsupported { .. }
-            | Error::Invalid(_) => Cause::Request,
-            _ => Cause::FileSystem,
-        };
-        Self {
-            cause,
-            message: error.to_string(),
-        }
     }
 }
 

@@ -31,6 +31,7 @@ use crate::messages;
 use crate::metrics::Metrics;
 use crate::mount_failure::mount_failure;
 use crate::mount_options::{self, MountOptions, Xattrs};
+use crate::mounted;
 use crate::open;
 use crate::sandbox::{self, Sandbox};
 use crate::trace;
@@ -163,6 +164,8 @@ struct Mount<'a> {
     mounted: &'a Mounted,
     /// The absolute path of the image.
     image: &'a Path,
+    /// The image, as commands on it know it.
+    has: String,
 }
 
 /// Its server and its sandbox.
@@ -291,6 +294,11 @@ fn system(error: io::Error) -> Failure {
 fn serve(args: &MountArgs, options: &MountOptions, fs: &Served) -> Result<Serving, Failure> {
     let image = &args.place.image;
     let server = server_of(options, fs, image)?;
+    // Without it no command takes the mount for one of the image.
+    let found = std::fs::metadata(image);
+    let has = found.map_or(String::new(), |found| {
+        mounted::identity(&found, &args.place)
+    });
     // Before anything is mounted: a signal that arrives then must have a handler.
     let signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(system)?;
     let source = std::path::absolute(image).unwrap_or_else(|_| image.clone());
@@ -320,6 +328,7 @@ fn serve(args: &MountArgs, options: &MountOptions, fs: &Served) -> Result<Servin
         fd,
         mounted: &mounted,
         image: &source,
+        has,
     };
     let begun = begin(options, fs, mount, &metrics, is_confined);
     let begun = begun.inspect_err(|_| unmount(&unmounter))?;
@@ -379,7 +388,7 @@ fn begin(
     };
     let session = Session::begin(mount.server, mount.fd, how).map_err(system)?;
     metrics.set_transport(session.transport());
-    let socket = listener.serve(metrics, session.operations());
+    let socket = listener.serve(metrics, session.operations(), mount.has);
     Ok(Begun {
         session,
         unmount_status,

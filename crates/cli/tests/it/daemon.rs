@@ -306,6 +306,67 @@ fn rubbish_ends_its_connection_and_nothing_else() {
 }
 
 #[test]
+fn a_bound_directory_is_not_the_root_and_dots_do_not_leave_it() {
+    if !can_mount() || !rustix::process::geteuid().is_root() {
+        println!("skipped: binding needs root");
+        return;
+    }
+    let mount = Mount::new(&["-t", "ext4"], 64);
+    let dir = mount.dir();
+    let bound = mount.scratch.path().join("bound");
+    fs::create_dir(&bound).unwrap();
+    for name in ["etc", "sub/etc", "sub/x"] {
+        fs::create_dir_all(dir.join(name)).unwrap();
+    }
+    run("mount", &["--bind", text(&dir.join("sub")), text(&bound)]);
+    uext4_ok(&["rm", "-r", text(&bound), "/etc"]);
+    uext4_ok(&["rm", "-r", text(&bound), "/../../x"]);
+    run("umount", &[text(&bound)]);
+    assert!(dir.join("etc").exists() && !dir.join("sub/etc").exists());
+    assert!(!dir.join("sub/x").exists());
+    mount.judged();
+}
+
+#[test]
+fn what_is_mounted_below_stays_and_another_image_of_the_name_is_itself() {
+    if !can_mount() || !rustix::process::geteuid().is_root() {
+        println!("skipped: mounting below needs root");
+        return;
+    }
+    let mount = Mount::new(&["-t", "ext4"], 64);
+    let dir = mount.dir();
+    let archive = archive(mount.scratch.path(), 30);
+    fs::create_dir_all(dir.join("d0/e0")).unwrap();
+    let below = dir.join("d0");
+    run("mount", &["-t", "tmpfs", "none", text(&below)]);
+    let done = with_input(&["untar", text(&dir)], &archive);
+    assert!(done.status.success(), "{done:?}");
+    uext4_ok(&["mkdir", "-p", text(&dir), "/d0/e0/new"]);
+    assert!(!below.join("e0").exists(), "the tmpfs is gone");
+    run("umount", &[text(&below)]);
+    assert!(below.join("e0/new").exists());
+    // Refused entries are reported, and the rest goes on.
+    run("chattr", &["+i", text(&below.join("e0/f0"))]);
+    let done = with_input(&["untar", text(&dir)], &archive);
+    assert_eq!(done.status.code(), Some(1), "{done:?}");
+    let refused = uext4(&["chmod", text(&dir), "600", "/d0/e0/f0"]);
+    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+    run("chattr", &["-i", text(&below.join("e0/f0"))]);
+    // The path of the image is another image's by now.
+    let (image, old) = (mount.image(), mount.scratch.path().join("old"));
+    fs::rename(&image, &old).unwrap();
+    uext4_ok(&["mkfs", text(&image), "16M"]);
+    uext4_ok(&["mkdir", text(&image), "/only-here"]);
+    assert!(!dir.join("only-here").exists());
+    uext4_ok(&["stat", text(&image), "/only-here"]);
+    uext4_ok(&["umount", text(&dir)]);
+    let mut mount = mount;
+    mount.is_gone();
+    assert_clean(&old);
+    assert_clean(&image);
+}
+
+#[test]
 fn a_full_file_system_ends_the_extraction_and_stays_clean() {
     if !can_mount() {
         return;

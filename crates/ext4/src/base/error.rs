@@ -205,6 +205,10 @@ pub enum Error {
 pub enum RemoteError {
     /// It concerns one file, and is the caller's to mend.
     Request,
+    /// It concerns one file, which the file system cannot have so.
+    Limit,
+    /// No space, no inodes.
+    NoSpace,
     /// The image is damaged.
     Damage,
     /// The file system cannot go on: no space, its device, the connection.

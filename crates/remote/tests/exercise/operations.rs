@@ -9,8 +9,10 @@ use std::thread;
 use uext4::tuning::Background;
 use uext4::{Ino, OpenOptions, Volume};
 use uext4_blockdev::{BlockDevice, SystemClock};
+use uext4_remote::changes::Observer;
 use uext4_remote::frame;
-use uext4_remote::server::{Gate, Observer, Server};
+use uext4_remote::gate::Gate;
+use uext4_remote::server::Server;
 
 #[path = "../../../mkfs/tests/exercise/image.rs"]
 mod image;

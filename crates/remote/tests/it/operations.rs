@@ -4,7 +4,9 @@ use serde_bytes::Bytes;
 use uext4::data::Fallocate;
 use uext4::{Creation, NewInode, SetAttributes};
 use uext4_remote::put_mode::{Existing, PutMode};
-use uext4_remote::wire::{Attribute, Extent, Kind, NewEntry, Rename, Request, Slot, Source, Time};
+use uext4_remote::wire::{
+    Attribute, Extent, Kind, Known, NewEntry, Rename, Request, Slot, Source, Time,
+};
 use uext4_testkit::SplitMix64;
 
 use crate::exercise;
@@ -77,7 +79,10 @@ impl Random {
             dir: self.slot(),
             name: self.name(),
             kind: self.kind(),
-            link: (self.below(6) == 0).then(|| self.below(24) as u32),
+            link: (self.below(6) == 0).then(|| Known {
+                ino: self.below(24) as u32,
+                generation: 0,
+            }),
             mode: self.below(1 << 16) as u16,
             uid: self.below(1 << 32) as u32,
             gid: 7,

@@ -7,11 +7,12 @@ use std::thread::{self, JoinHandle};
 use uext4::data::Fallocate;
 use uext4::xattr::SetMode;
 use uext4::{Creation, Error, FollowLast, Ino, NewInode, SetAttributes, Volume};
+use uext4_remote::changes::Observer;
 use uext4_remote::client::Client;
 use uext4_remote::entry::Entry;
 use uext4_remote::put_mode::{Existing, PutMode};
 use uext4_remote::putter::{Contents, Putter};
-use uext4_remote::server::{Observer, Server};
+use uext4_remote::server::Server;
 use uext4_remote::wire::Rename;
 use uext4_remote::{RemoteTree, Tree};
 

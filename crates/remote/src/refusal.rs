@@ -1,0 +1,94 @@
+//! Errors of the engine, as they pass from one process to another.
+
+use serde::{Deserialize, Serialize};
+use uext4::RemoteError;
+
+/// An error of the engine, as far as its kinds matter to a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Cause {
+    /// [`uext4::Error::NotFound`].
+    NotFound,
+    /// [`uext4::Error::Exists`].
+    Exists,
+    /// [`uext4::Error::NotDirectory`].
+    NotDirectory,
+    /// [`uext4::Error::IsDirectory`].
+    IsDirectory,
+    /// [`uext4::Error::NotEmpty`].
+    NotEmpty,
+    /// [`uext4::Error::NameTooLong`].
+    NameTooLong,
+    /// [`uext4::Error::NoAttribute`].
+    NoAttribute,
+    /// [`uext4::Error::ReadOnly`].
+    ReadOnly,
+    /// Others that concern one file, and are the caller's to mend.
+    Request,
+    /// Others that concern one file, which the file system cannot have so.
+    Limit,
+    /// No space, no inodes.
+    NoSpace,
+    /// The image is damaged.
+    Damage,
+    /// What was to be written could not be read.
+    Content,
+    /// The batch was ended before, by another error.
+    NotTried,
+    /// Its directory could not be made.
+    NoDirectory,
+    /// Everything else: no space, the device.
+    FileSystem,
+}
+
+/// Why something could not be done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusal {
+    /// Its kind.
+    pub cause: Cause,
+    /// What it says.
+    pub message: String,
+}
+
+impl From<&uext4::Error> for Refusal {
+    fn from(error: &uext4::Error) -> Self {
+        use uext4::Error;
+        let cause = match error {
+            Error::Shared(error) => return Self::from(&**error),
+            Error::NotFound => Cause::NotFound,
+            Error::Exists => Cause::Exists,
+            Error::NotDirectory => Cause::NotDirectory,
+            Error::IsDirectory => Cause::IsDirectory,
+            Error::NotEmpty => Cause::NotEmpty,
+            Error::NameTooLong => Cause::NameTooLong,
+            Error::NoAttribute => Cause::NoAttribute,
+            Error::ReadOnly => Cause::ReadOnly,
+            Error::Content { .. } => Cause::Content,
+            Error::Corrupt(_) => Cause::Damage,
+            Error::TooManySymlinks
+            | Error::Encrypted
+            | Error::NotPermitted { .. }
+            | Error::Invalid(_) => Cause::Request,
+            Error::TooManyLinks
+            | Error::FileTooBig
+            | Error::OtherProject
+            | Error::XattrsTooBig { .. }
+            | Error::AttributeName { .. }
+            | Error::AttributeValue { .. }
+            | Error::AccessDenied { .. }
+            | Error::Unsupported { .. } => Cause::Limit,
+            Error::NoSpace { .. } | Error::NoInodes { .. } => Cause::NoSpace,
+            Error::Remote { kind, .. } => match kind {
+                RemoteError::Request => Cause::Request,
+                RemoteError::Limit => Cause::Limit,
+                RemoteError::NoSpace => Cause::NoSpace,
+                RemoteError::Damage => Cause::Damage,
+                RemoteError::FileSystem => Cause::FileSystem,
+            },
+            _ => Cause::FileSystem,
+        };
+        Self {
+            cause,
+            message: error.to_string(),
+        }
+    }
+}
