@@ -69,7 +69,7 @@ fn all_copies_of_a_block_are_found_the_newest_first_also_revoked_ones() {
         let (device, runs) = (&*place.device, &place.runs);
         let (size, count) = (place.size, place.blocks_count);
         let found = all_copies(device, size, count, runs, &mut |_, _| true).unwrap();
-        let mut expected = vec![(3, 0, 5), (3, 2, 0xE4), (3, 3, 2), (0, 3, 1)];
+        let mut expected = [(3, 0, 5), (3, 2, 0xE4), (3, 3, 2), (0, 3, 1)];
         expected.sort_unstable_by_key(|&(home, age, _)| (log.home(home), age));
         let expected: Vec<_> = expected
             .iter()

@@ -1,5 +1,7 @@
 //! Requests in any order, and bytes that are none.
 
+use std::path::Path;
+
 use serde_bytes::Bytes;
 use uext4::data::Fallocate;
 use uext4::{Creation, NewInode, SetAttributes};
@@ -193,5 +195,18 @@ fn bytes_that_are_no_request_end_only_their_connection() {
         let device = exercise::exercise([bytes.as_slice()]);
         let found = uext4_fsck::findings(&device).unwrap();
         assert!(found.is_empty(), "{bytes:?}: {found:?}");
+    }
+}
+
+#[test]
+fn operations_that_the_fuzzer_is_given() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus-regressions");
+    let cases: Vec<_> = std::fs::read_dir(root.join("operations"))
+        .unwrap()
+        .collect();
+    assert!(!cases.is_empty());
+    for case in cases {
+        let bytes = std::fs::read(case.unwrap().path()).unwrap();
+        exercise::exercise(bytes.split(|byte| *byte == 0xFF));
     }
 }
