@@ -86,13 +86,7 @@ pub fn put(
     reported: &mut dyn FnMut(&Error),
 ) -> Result<PutReport, Error> {
     let counter = Counter::begin(progress, Phase::Listing, None);
-    let context = Context {
-        options: &options.source,
-        spool_dir: Path::new("."),
-        leave_out: options.leave_out,
-        counter: &counter,
-        holes: Holes::OfSource,
-    };
+    let context = context(options, Path::new("."), &counter);
     let own_name = match source.as_os_str().as_bytes().ends_with(b"/") {
         true => None,
         false => source.file_name(),
@@ -125,13 +119,7 @@ pub fn untar(
     reported: &mut dyn FnMut(&Error),
 ) -> Result<PutReport, Error> {
     let counter = Counter::begin(progress, Phase::Listing, None);
-    let context = Context {
-        options: &options.source,
-        spool_dir,
-        leave_out: options.leave_out,
-        counter: &counter,
-        holes: Holes::OfSource,
-    };
+    let context = context(options, spool_dir, &counter);
     let listing = list(vec![Input::Source(archive.clone())], &context, None)?;
     fill(
         fs,
@@ -142,6 +130,20 @@ pub fn untar(
         progress,
         reported,
     )
+}
+
+fn context<'a>(
+    options: &'a PutOptions,
+    spool_dir: &'a Path,
+    counter: &'a Counter<'a>,
+) -> Context<'a> {
+    Context {
+        options: &options.source,
+        spool_dir,
+        leave_out: options.leave_out,
+        counter,
+        holes: Holes::OfSource,
+    }
 }
 
 fn fill(

@@ -133,8 +133,7 @@ impl Client {
     }
 
     /// Asks without waiting; [`Client::take_answers`] gives the answer later. `request` is given
-    /// the number that what passes with it has in
-    /// its frame.
+    /// the number that what passes with it has in its frame.
     ///
     /// # Errors
     /// [`Error::Remote`] where the connection is lost.

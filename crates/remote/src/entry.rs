@@ -12,7 +12,7 @@ use uext4::{
 };
 
 use crate::put_mode::{Existing, PutMode};
-use crate::refusal::{Cause, Refusal};
+use crate::refusal::Cause;
 use crate::wire::Known;
 
 /// Bytes copied at once.
@@ -124,6 +124,19 @@ pub fn known(inode: &OpenInode) -> Known {
     }
 }
 
+/// Opens the inode of a number that a user gives.
+///
+/// # Errors
+/// Those of the engine; [`Error::NotPermitted`] for inodes that are the file system's own.
+pub fn open_number(fs: &Volume, ino: Ino) -> Result<OpenInode> {
+    match fs.is_hidden(ino) {
+        true => Err(Error::NotPermitted {
+            what: "the inode is the file system's own",
+        }),
+        false => fs.open_inode(ino),
+    }
+}
+
 /// Opens an inode that was made before.
 ///
 /// # Errors
@@ -132,11 +145,7 @@ pub fn open_known(fs: &Volume, known: Known) -> Result<OpenInode> {
     let gone = Error::NotPermitted {
         what: "the file that it is a hard link to was removed meanwhile",
     };
-    let ino = Ino(known.ino);
-    if fs.is_hidden(ino) {
-        return Err(gone);
-    }
-    match fs.open_inode(ino) {
+    match open_number(fs, Ino(known.ino)) {
         Ok(inode) if inode.inode().generation == known.generation => Ok(inode),
         Ok(_) | Err(Error::NotFound) => Err(gone),
         Err(error) if error.is_unused_inode() => Err(gone),
@@ -370,7 +379,7 @@ fn make_like(file: &OpenInode, old: &OpenInode) -> Result<()> {
 
 /// Whether others may still be made after this error.
 pub fn is_of_one_entry(error: &Error) -> bool {
-    match Refusal::from(error).cause {
+    match Cause::from(error) {
         Cause::Damage | Cause::FileSystem | Cause::NoSpace => false,
         Cause::ReadOnly | Cause::NotTried => false,
         Cause::NotFound | Cause::NotDirectory | Cause::IsDirectory | Cause::NotEmpty => false,

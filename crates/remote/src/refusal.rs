@@ -49,25 +49,25 @@ pub struct Refusal {
     pub message: String,
 }
 
-impl From<&uext4::Error> for Refusal {
+impl From<&uext4::Error> for Cause {
     fn from(error: &uext4::Error) -> Self {
         use uext4::Error;
-        let cause = match error {
-            Error::Shared(error) => return Self::from(&**error),
-            Error::NotFound => Cause::NotFound,
-            Error::Exists => Cause::Exists,
-            Error::NotDirectory => Cause::NotDirectory,
-            Error::IsDirectory => Cause::IsDirectory,
-            Error::NotEmpty => Cause::NotEmpty,
-            Error::NameTooLong => Cause::NameTooLong,
-            Error::NoAttribute => Cause::NoAttribute,
-            Error::ReadOnly => Cause::ReadOnly,
-            Error::Content { .. } => Cause::Content,
-            Error::Corrupt(_) => Cause::Damage,
+        match error {
+            Error::Shared(error) => Self::from(&**error),
+            Error::NotFound => Self::NotFound,
+            Error::Exists => Self::Exists,
+            Error::NotDirectory => Self::NotDirectory,
+            Error::IsDirectory => Self::IsDirectory,
+            Error::NotEmpty => Self::NotEmpty,
+            Error::NameTooLong => Self::NameTooLong,
+            Error::NoAttribute => Self::NoAttribute,
+            Error::ReadOnly => Self::ReadOnly,
+            Error::Content { .. } => Self::Content,
+            Error::Corrupt(_) => Self::Damage,
             Error::TooManySymlinks
             | Error::Encrypted
             | Error::NotPermitted { .. }
-            | Error::Invalid(_) => Cause::Request,
+            | Error::Invalid(_) => Self::Request,
             Error::TooManyLinks
             | Error::FileTooBig
             | Error::OtherProject
@@ -75,19 +75,24 @@ impl From<&uext4::Error> for Refusal {
             | Error::AttributeName { .. }
             | Error::AttributeValue { .. }
             | Error::AccessDenied { .. }
-            | Error::Unsupported { .. } => Cause::Limit,
-            Error::NoSpace { .. } | Error::NoInodes { .. } => Cause::NoSpace,
+            | Error::Unsupported { .. } => Self::Limit,
+            Error::NoSpace { .. } | Error::NoInodes { .. } => Self::NoSpace,
             Error::Remote { kind, .. } => match kind {
-                RemoteError::Request => Cause::Request,
-                RemoteError::Limit => Cause::Limit,
-                RemoteError::NoSpace => Cause::NoSpace,
-                RemoteError::Damage => Cause::Damage,
-                RemoteError::FileSystem => Cause::FileSystem,
+                RemoteError::Request => Self::Request,
+                RemoteError::Limit => Self::Limit,
+                RemoteError::NoSpace => Self::NoSpace,
+                RemoteError::Damage => Self::Damage,
+                RemoteError::FileSystem => Self::FileSystem,
             },
-            _ => Cause::FileSystem,
-        };
+            _ => Self::FileSystem,
+        }
+    }
+}
+
+impl From<&uext4::Error> for Refusal {
+    fn from(error: &uext4::Error) -> Self {
         Self {
-            cause,
+            cause: error.into(),
             message: error.to_string(),
         }
     }

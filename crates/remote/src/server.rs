@@ -191,13 +191,7 @@ impl Connection<'_> {
                 self.open(*to, found)
             }
             Request::OpenNumber(ino, to) => {
-                let fs = &self.server.fs;
-                if fs.is_hidden(Ino(*ino)) {
-                    return Err(Error::NotPermitted {
-                        what: "the inode is the file system's own",
-                    });
-                }
-                let found = fs.open_inode(Ino(*ino))?;
+                let found = entry::open_number(&self.server.fs, Ino(*ino))?;
                 self.open(*to, found)
             }
             Request::OpenParent(path, to) => {
@@ -252,26 +246,33 @@ impl Connection<'_> {
             }
             Request::LinkOpen(file, dir, name) => {
                 let (file, dir) = (self.file(*file)?.clone(), self.file(*dir)?.clone());
-                let old = dir.lookup(name).ok();
-                file.link_over(&dir, name)?;
-                self.changes.name(&dir, name);
-                for inode in old.iter().chain([&file]) {
-                    self.changes.inode(inode);
-                }
-                Ok(Answer::Done)
+                self.name(&file, &dir, name, || file.link_over(&dir, name))
             }
             Request::GiveName(file, dir, name, like) => {
                 let (file, dir) = (self.file(*file)?.clone(), self.file(*dir)?.clone());
-                let old = dir.lookup(name).ok();
-                entry::give_name(&file, &dir, name, *like)?;
-                self.changes.name(&dir, name);
-                for inode in old.iter().chain([&file]) {
-                    self.changes.inode(inode);
-                }
-                Ok(Answer::Done)
+                self.name(&file, &dir, name, || {
+                    entry::give_name(&file, &dir, name, *like)
+                })
             }
             _ => self.answer_paths(request),
         }
+    }
+
+    /// Gives a file a name that another may have.
+    fn name(
+        &mut self,
+        file: &OpenInode,
+        dir: &OpenInode,
+        name: &[u8],
+        give: impl FnOnce() -> Result<()>,
+    ) -> Result<Answer> {
+        let old = dir.lookup(name).ok();
+        give()?;
+        self.changes.name(dir, name);
+        for inode in old.iter().chain([file]) {
+            self.changes.inode(inode);
+        }
+        Ok(Answer::Done)
     }
 
     /// Requests that move and remove paths.

@@ -100,11 +100,7 @@ impl RemoteTree {
         whole
     }
 
-    /// Opens what `request` opens under the number it is given.
-    fn open(&self, request: impl FnOnce(Slot) -> Request<'static>) -> Result<Node> {
-        self.open_with(|slot| self.client.call(&request(slot)))
-    }
-
+    /// Opens what `ask` opens under the number it is given.
     fn open_with(&self, ask: impl FnOnce(Slot) -> Result<Answer>) -> Result<Node> {
         open_with(&self.client, ask)
     }
@@ -162,11 +158,11 @@ impl Tree {
     /// As there; [`Error::NotPermitted`]; [`Error::Remote`].
     pub fn open_inode(&self, ino: Ino) -> Result<Node> {
         match self {
-            Self::Local(fs) if fs.is_hidden(ino) => Err(Error::NotPermitted {
-                what: "the inode is the file system's own",
-            }),
-            Self::Local(fs) => fs.open_inode(ino).map(Node::Local),
-            Self::Remote(remote) => remote.open(|to| Request::OpenNumber(ino.0, to)),
+            Self::Local(fs) => entry::open_number(fs, ino).map(Node::Local),
+            Self::Remote(remote) => {
+                let open = |to| Request::OpenNumber(ino.0, to);
+                remote.open_with(|to| remote.client.call(&open(to)))
+            }
         }
     }
 
