@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use uext4::{FileType, FollowLast};
-use uext4_image::{Attributes, Error as PutError, Existing, PutOptions, SourceOptions};
+use uext4_image::{Attributes, Error as PutError, Existing, PutOptions, PutReport, SourceOptions};
 
 use super::bytes;
 use super::change::{Operands, Operation, Target, about, about_new, by_root, last_name};
@@ -135,12 +135,7 @@ impl Operation for PutArgs {
         if has_existing && !self.overwrite {
             messages::warning("--overwrite replaces files that exist");
         }
-        for warning in &report.warnings.shown {
-            messages::warning(escaped(warning.as_bytes()));
-        }
-        if report.warnings.more > 0 {
-            messages::warning(format_args!("{} more like these", report.warnings.more));
-        }
+        warn(&report);
         self.report(target, path, report.entries)
     }
 }
@@ -217,18 +212,33 @@ impl PutArgs {
     }
 
     fn report(&self, target: &Target<'_>, path: &[u8], entries: u64) -> Result<(), Failure> {
-        if !self.json {
-            return Ok(());
+        match self.json {
+            true => print_json(target, path, entries),
+            false => Ok(()),
         }
-        let mut json = Json::new();
-        json.open_object();
-        json.key("image").text(bytes(target.image.as_os_str()));
-        json.key("path").text(path);
-        json.key("entries").number(entries);
-        json.close_object();
-        json.end_line();
-        Ok(std::io::stdout().lock().write_all(json.as_bytes())?)
     }
+}
+
+/// Says what of the source is not in the image.
+pub fn warn(report: &PutReport) {
+    for warning in &report.warnings.shown {
+        messages::warning(escaped(warning.as_bytes()));
+    }
+    if report.warnings.more > 0 {
+        messages::warning(format_args!("{} more like these", report.warnings.more));
+    }
+}
+
+/// Prints how many names were made below a path.
+pub fn print_json(target: &Target<'_>, path: &[u8], entries: u64) -> Result<(), Failure> {
+    let mut json = Json::new();
+    json.open_object();
+    json.key("image").text(bytes(target.image.as_os_str()));
+    json.key("path").text(path);
+    json.key("entries").number(entries);
+    json.close_object();
+    json.end_line();
+    Ok(std::io::stdout().lock().write_all(json.as_bytes())?)
 }
 
 /// The directory that the copy is made in, and its name there; without one, the contents of

@@ -1,6 +1,5 @@
 //! `untar`: extracts an archive into the image.
 
-use std::io::Write;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
@@ -10,13 +9,10 @@ use uext4_image::{Attributes, Existing, PutOptions, Source, SourceOptions};
 
 use super::bytes;
 use super::change::{Operands, Operation, Target, about, by_root};
-use super::put::{exit, failure, shown};
+use super::put::{exit, failure, print_json, shown, warn};
 use crate::failure::{Exit, Failure};
-use crate::json::Json;
-use crate::messages;
 use crate::open;
 use crate::phase_bar::PhaseBar;
-use crate::show::escaped;
 
 /// Extract a tar archive into the image
 ///
@@ -104,23 +100,11 @@ impl Operation for UntarArgs {
         );
         bar.clear();
         let report = report.map_err(failure)?;
-        for warning in &report.warnings.shown {
-            messages::warning(escaped(warning.as_bytes()));
+        warn(&report);
+        match self.json {
+            true => print_json(target, path, report.entries),
+            false => Ok(()),
         }
-        if report.warnings.more > 0 {
-            messages::warning(format_args!("{} more like these", report.warnings.more));
-        }
-        if !self.json {
-            return Ok(());
-        }
-        let mut json = Json::new();
-        json.open_object();
-        json.key("image").text(bytes(target.image.as_os_str()));
-        json.key("path").text(path);
-        json.key("entries").number(report.entries);
-        json.close_object();
-        json.end_line();
-        Ok(std::io::stdout().lock().write_all(json.as_bytes())?)
     }
 }
 

@@ -256,6 +256,8 @@ fn a_daemon_that_is_killed_and_a_client_that_is() {
         text_of.contains("line 2: ") && text_of.contains("does not answer"),
         "{text_of}"
     );
+    // What is left of the mount has let go of the image.
+    uext4_ok(&["mkdir", text(&image), "/three"]);
     unmount_lazily(dir);
     mount.is_gone();
     uext4_ok(&["sync", text(&image)]);
