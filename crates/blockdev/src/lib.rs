@@ -13,6 +13,8 @@
 //! | [`MemoryDevice`] | a sparse map in memory | chunks never written |
 //! | [`SubDevice`] | a window of another device: a partition, an offset | those of that device |
 //! | [`CutDevice`] | another that ends too early: the rest is an error or zeroes | those of that device |
+//! | [`Origin`] | another, which is written while snapshots of it are read | those of that device |
+//! | [`Snapshot`] | what an origin held at one moment | those of that device then |
 //!
 //! [`partition`] finds the windows where a disk has a partition table.
 //!
@@ -96,8 +98,10 @@ mod device;
 mod error;
 mod file;
 mod memory;
+mod origin;
 mod partition_damage;
 mod scratch;
+mod snapshot;
 mod sub;
 mod sys;
 
@@ -108,6 +112,8 @@ pub use device::{BlockDevice, ReadRequest, WriteRequest};
 pub use error::Error;
 pub use file::{Access, FileDevice};
 pub use memory::MemoryDevice;
+pub use origin::{Kept, Origin};
 pub use scratch::{Bytes, Scratch, Words};
+pub use snapshot::Snapshot;
 pub use sub::SubDevice;
 pub use sys::checkpoint;

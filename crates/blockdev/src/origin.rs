@@ -1,0 +1,417 @@
+//! A device whose contents of one moment can be read on while it is written: the origin of
+//! snapshots, as device-mapper calls it.
+//!
+//! ```text
+//! write ──► Origin ── a chunk that no snapshot has yet ──► its old bytes into their stores
+//!             └──────────────────────────────────────────► the device
+//! read  ──► Snapshot ──► the device, then over it what the store has by then
+//! ```
+//! A [`Snapshot`](crate::Snapshot) needs of the origin the device and the store alone, so another
+//! process can read it that was passed both, at its own speed, without asking for a block. The old
+//! bytes are in the store before they are overwritten on the device; who reads the device first
+//! and the store then finds them in one or the other.
+//!
+//! # The store
+//!
+//! A file of shared memory, sparse, where every chunk has the place that it has on the device:
+//!
+//! ```text
+//! 0              chunks × 4096        chunks × 4097
+//! │ old chunks … │ a byte for each: 1 if it is there │ state │
+//! ```
+//! # Cost
+//!
+//! Without a snapshot, a write takes a lock for reading that few threads share. With one, the
+//! first write to a chunk reads and copies it. What all snapshots of an origin may hold is
+//! bounded; one that needs more ends, and says so to its reader: no write ever fails or waits for
+//! a reader.
+//!
+//! # Locks
+//!
+//! A write holds one of `writing` for reading until it is done; a snapshot begins with all of
+//! them held for writing, so that it has each write wholly or not at all. `kept` is taken after
+//! these, and no other lock is taken under it.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicUsize, Ordering, fence};
+use std::sync::{Arc, Weak};
+
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+
+use crate::{BlockDevice, Error, ReadRequest, WriteRequest};
+
+/// Bytes that are kept together.
+pub(crate) const CHUNK: u64 = 4096;
+/// Chunks that all snapshots of an origin may hold: 256 MiB.
+const CHUNKS_MAX: u64 = 65_536;
+/// Chunks that are copied at once.
+const RUN: u64 = 64;
+/// Locks that the threads that write are spread over.
+const LOCKS: usize = 16;
+
+/// Where the parts of a store lie.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Layout {
+    /// Bytes of the device.
+    len: u64,
+}
+
+/// What a store says of itself, in its last byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// It has everything that was overwritten.
+    Holds,
+    /// The origin has ended it.
+    Ended,
+    /// There was more to keep than fits.
+    Full,
+    /// The old bytes could not be read, or not be stored.
+    Failed,
+}
+
+/// A device that can have snapshots.
+#[derive(Debug)]
+pub struct Origin {
+    device: Arc<dyn BlockDevice>,
+    writing: [Lock; LOCKS],
+    /// How many snapshots there are: changed with all of `writing` held to begin one.
+    count: AtomicUsize,
+    kept: Mutex<Keeping>,
+}
+
+/// On a cache line of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Lock(RwLock<()>);
+
+/// The snapshots of an origin.
+#[derive(Debug, Default)]
+struct Keeping {
+    stores: Vec<Store>,
+    next: u64,
+    /// Chunks in all stores.
+    chunks: u64,
+    buffer: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Store {
+    number: u64,
+    file: File,
+    layout: Layout,
+    /// Which chunks it has: 64 of them each.
+    has: HashMap<u64, u64>,
+    chunks: u64,
+}
+
+/// A snapshot, as the origin has it; dropping it ends it.
+#[derive(Debug)]
+pub struct Kept {
+    origin: Weak<Origin>,
+    number: u64,
+}
+
+impl Layout {
+    pub(crate) fn new(len: u64) -> Self {
+        Self { len }
+    }
+
+    /// Chunks of the device; the last one may be a part of one.
+    fn chunks(self) -> u64 {
+        self.len.div_ceil(CHUNK)
+    }
+
+    /// Where the bytes begin that say which chunks are there.
+    pub(crate) fn map(self) -> u64 {
+        self.chunks().saturating_mul(CHUNK)
+    }
+
+    /// Where the state is.
+    pub(crate) fn state(self) -> u64 {
+        self.map().saturating_add(self.chunks())
+    }
+}
+
+impl State {
+    pub(crate) fn byte(self) -> u8 {
+        match self {
+            Self::Holds => 0,
+            Self::Ended => 1,
+            Self::Full => 2,
+            Self::Failed => 3,
+        }
+    }
+
+    pub(crate) fn of(byte: u8) -> Self {
+        let all = [Self::Holds, Self::Ended, Self::Full];
+        let found = all.into_iter().find(|state| state.byte() == byte);
+        found.unwrap_or(Self::Failed)
+    }
+}
+
+/// The lock of this thread.
+fn lock_of_thread() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local!(static MINE: Cell<Option<usize>> = const { Cell::new(None) });
+    MINE.with(|mine| {
+        let number = mine.get().unwrap_or_else(|| {
+            let number = NEXT.fetch_add(1, Ordering::Relaxed) % LOCKS;
+            mine.set(Some(number));
+            number
+        });
+        number
+    })
+}
+
+impl Origin {
+    /// Of a device that is written through this alone from now on.
+    pub fn new(device: Arc<dyn BlockDevice>) -> Self {
+        Self {
+            device,
+            writing: Default::default(),
+            count: AtomicUsize::new(0),
+            kept: Mutex::default(),
+        }
+    }
+
+    /// Begins a snapshot of what the device holds now, the writes that have returned included. Its
+    /// old chunks go to `store`, which must not wait: a file of shared memory, used for nothing
+    /// else.
+    ///
+    /// # Errors
+    /// Those of giving the store its length.
+    ///
+    /// # Locking
+    /// Waits for the writes under way, and holds others back meanwhile.
+    pub fn keep(self: &Arc<Self>, store: File) -> io::Result<Kept> {
+        let layout = Layout::new(self.device.len());
+        store.set_len(0)?;
+        store.set_len(layout.state() + 1)?;
+        let held: Vec<_> = self.writing.iter().map(|lock| lock.0.write()).collect();
+        let mut kept = self.kept.lock();
+        kept.next += 1;
+        let number = kept.next;
+        kept.stores.push(Store {
+            number,
+            file: store,
+            layout,
+            has: HashMap::new(),
+            chunks: 0,
+        });
+        self.count.store(kept.stores.len(), Ordering::Relaxed);
+        drop(held);
+        Ok(Kept {
+            origin: Arc::downgrade(self),
+            number,
+        })
+    }
+
+    /// Keeps what is about to be overwritten. Held until it is.
+    fn before_write(&self, ranges: impl Iterator<Item = Range<u64>>) -> RwLockReadGuard<'_, ()> {
+        let held = self.writing[lock_of_thread()].0.read();
+        // A snapshot begins with the lock held: what is read here is not older than it.
+        if self.count.load(Ordering::Relaxed) > 0 {
+            let mut kept = self.kept.lock();
+            for range in ranges {
+                kept.keep(&*self.device, &range);
+            }
+            self.count.store(kept.stores.len(), Ordering::Relaxed);
+            // The store has the old bytes before the device has others.
+            fence(Ordering::SeqCst);
+        }
+        held
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        let Some(origin) = self.origin.upgrade() else {
+            return;
+        };
+        let mut kept = origin.kept.lock();
+        let is_it = |store: &Store| store.number == self.number;
+        if let Some(at) = kept.stores.iter().position(is_it) {
+            kept.end(at, State::Ended);
+        }
+        origin.count.store(kept.stores.len(), Ordering::Relaxed);
+    }
+}
+
+impl Keeping {
+    /// Has all stores keep the chunks of a range.
+    fn keep(&mut self, device: &dyn BlockDevice, range: &Range<u64>) {
+        let end = range.end.min(device.len());
+        if range.start >= end {
+            return;
+        }
+        let chunks = range.start / CHUNK..end.div_ceil(CHUNK);
+        let mut at = 0;
+        while at < self.stores.len() {
+            match self.keep_in(at, device, chunks.clone()) {
+                Ok(()) => at += 1,
+                Err(state) => self.end(at, state),
+            }
+        }
+    }
+
+    /// Has one store keep those that it does not have.
+    fn keep_in(
+        &mut self,
+        at: usize,
+        device: &dyn BlockDevice,
+        chunks: Range<u64>,
+    ) -> Result<(), State> {
+        let store = &mut self.stores[at];
+        let mut chunk = chunks.start;
+        // The device may be longer by now.
+        let end = chunks.end.min(store.layout.chunks());
+        while chunk < end {
+            let run = store.missing(chunk, end.min(chunk.saturating_add(RUN)));
+            if run.is_empty() {
+                chunk = run.end;
+                continue;
+            }
+            let count = run.end - run.start;
+            if self.chunks + count > CHUNKS_MAX {
+                return Err(State::Full);
+            }
+            self.chunks += count;
+            store.chunks += count;
+            let copied = store.copy(device, &run, &mut self.buffer);
+            copied.map_err(|_| State::Failed)?;
+            chunk = run.end;
+        }
+        Ok(())
+    }
+
+    /// Ends a snapshot, for a reason that its reader finds.
+    fn end(&mut self, at: usize, state: State) {
+        let store = self.stores.swap_remove(at);
+        self.chunks -= store.chunks;
+        // A store that cannot be written is given up by its reader, which waits for the origin's
+        // end too.
+        _ = store
+            .file
+            .write_all_at(&[state.byte()], store.layout.state());
+    }
+}
+
+impl Store {
+    fn has(&self, chunk: u64) -> bool {
+        let bits = self.has.get(&(chunk / 64)).copied().unwrap_or(0);
+        bits >> (chunk % 64) & 1 == 1
+    }
+
+    /// The first chunks from `chunk` on that it does not have, up to `end`; if it has that one, an
+    /// empty range at the first that it does not have.
+    fn missing(&self, chunk: u64, end: u64) -> Range<u64> {
+        let first = (chunk..end).find(|&at| !self.has(at)).unwrap_or(end);
+        if first > chunk {
+            return first..first;
+        }
+        let after = (first..end).find(|&at| self.has(at)).unwrap_or(end);
+        first..after
+    }
+
+    fn copy(
+        &mut self,
+        device: &dyn BlockDevice,
+        run: &Range<u64>,
+        buffer: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        let (start, end) = (run.start * CHUNK, (run.end * CHUNK).min(self.layout.len));
+        let failed = |source| Error::io("keep", start, source);
+        // OK to cast: at most RUN chunks.
+        buffer.resize((end - start) as usize, 0);
+        device.read_at(start, buffer)?;
+        self.file.write_all_at(buffer, start).map_err(failed)?;
+        let there = [1; RUN as usize];
+        // OK to cast: at most RUN.
+        let there = &there[..(run.end - run.start) as usize];
+        let place = self.layout.map() + run.start;
+        self.file.write_all_at(there, place).map_err(failed)?;
+        for chunk in run.clone() {
+            *self.has.entry(chunk / 64).or_insert(0) |= 1 << (chunk % 64);
+        }
+        Ok(())
+    }
+}
+
+fn range(offset: u64, len: usize) -> Range<u64> {
+    offset..offset.saturating_add(len as u64)
+}
+
+impl BlockDevice for Origin {
+    fn len(&self) -> u64 {
+        self.device.len()
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.device.is_read_only()
+    }
+
+    fn sector_size(&self) -> u32 {
+        self.device.sector_size()
+    }
+
+    fn is_rotational(&self) -> bool {
+        self.device.is_rotational()
+    }
+
+    fn claim_range(&self, range: &Range<u64>) -> Result<(), Error> {
+        self.device.claim_range(range)
+    }
+
+    fn release_range(&self, range: &Range<u64>) {
+        self.device.release_range(range);
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
+        self.device.read_at(offset, buf)
+    }
+
+    fn read_many(&self, requests: &mut [ReadRequest<'_>]) -> Result<(), Error> {
+        self.device.read_many(requests)
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), Error> {
+        let _held = self.before_write([range(offset, buf.len())].into_iter());
+        self.device.write_at(offset, buf)
+    }
+
+    fn write_many(&self, requests: &[WriteRequest<'_>]) -> Result<(), Error> {
+        let ranges = requests.iter().map(|it| range(it.offset, it.buf.len()));
+        let _held = self.before_write(ranges);
+        self.device.write_many(requests)
+    }
+
+    fn write_behind(&self, range: Range<u64>) {
+        self.device.write_behind(range);
+    }
+
+    fn flush(&self) -> Result<(), Error> {
+        self.device.flush()
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<(), Error> {
+        let _held = self.before_write([offset..offset.saturating_add(len)].into_iter());
+        self.device.discard(offset, len)
+    }
+
+    fn trim(&self, offset: u64, len: u64) -> Result<bool, Error> {
+        let _held = self.before_write([offset..offset.saturating_add(len)].into_iter());
+        self.device.trim(offset, len)
+    }
+
+    fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>, Error> {
+        self.device.next_data(offset)
+    }
+}
+
+#[cfg(test)]
+mod tests;
