@@ -93,7 +93,7 @@ pub use base::invalid::Invalid;
 pub use base::rescue;
 pub use bulk::NewInode;
 pub use dir::DirEntry;
-pub use dir::namei::FollowLast;
+pub use dir::namei::{FollowLast, path_below};
 pub use dir::readdir::Listed;
 pub use file::setattr::{SetAttributes, SetTime};
 pub use inode::Inode;

@@ -5,7 +5,7 @@ use uext4::data::Fallocate;
 use uext4::xattr::{SetMode, Xattr};
 use uext4::{
     Creation, Error, FollowLast, Ino, Invalid, Listed, NewInode, OpenInode, RemoteError,
-    RenameMode, Result, SetAttributes, Volume,
+    RenameMode, Result, SetAttributes, Volume, path_below,
 };
 
 use std::sync::Arc;
@@ -81,23 +81,10 @@ impl RemoteTree {
     }
 
     fn path(&self, path: &[u8]) -> Vec<u8> {
-        if self.prefix.is_empty() {
-            return path.to_vec();
+        match self.prefix.is_empty() {
+            true => path.to_vec(),
+            false => path_below(&self.prefix, path),
         }
-        let mut whole = self.prefix.to_vec();
-        let mut depth = 0u32;
-        for name in path.split(|&byte| byte == b'/') {
-            // As in the root directory, .. of this one is itself.
-            match name {
-                b".." if depth == 0 => continue,
-                b".." => depth -= 1,
-                b"" | b"." => {}
-                _ => depth += 1,
-            }
-            whole.push(b'/');
-            whole.extend_from_slice(name);
-        }
-        whole
     }
 
     /// Opens what `ask` opens under the number it is given.

@@ -16,7 +16,7 @@ use crate::base::caller::Caller;
 use crate::base::error::{Error, Result};
 use crate::base::mapping::Mapping;
 use crate::dir::crypto::NameForm;
-use crate::dir::namei::{self, FollowLast};
+use crate::dir::namei::{self, FollowLast, path_below};
 use crate::dir::readdir::{self, Listed};
 use crate::dir::symlink;
 use crate::dir::{self, DirEntry};
@@ -40,6 +40,8 @@ use crate::xattr::{self, Reader, Xattr};
 #[derive(Clone, Debug)]
 pub struct Image {
     pub(crate) sbi: Arc<Sbi>,
+    /// The directory that paths begin at, if that is not the root.
+    pub(crate) below: Option<Arc<[u8]>>,
 }
 
 impl Image {
@@ -54,7 +56,14 @@ impl Image {
     /// [`crate::Error::Unsupported`] naming the features that cannot be read, device errors.
     pub fn open(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Self> {
         let sbi = Arc::new(super_::open(device, options)?);
-        Ok(Self { sbi })
+        Ok(Self { sbi, below: None })
+    }
+
+    /// The same file system with paths that begin at the directory `dir`; see [`path_below`].
+    #[must_use]
+    pub fn below(mut self, dir: &[u8]) -> Self {
+        self.below = Some(dir.into());
+        self
     }
 
     /// Statistics of all subsystems: counters since it was opened, and memory in use now.
@@ -165,10 +174,13 @@ impl Image {
     /// # Errors
     /// Those of [`Image::lookup`], [`crate::Error::TooManySymlinks`].
     pub fn resolve(&self, path: impl AsRef<[u8]>, last: FollowLast) -> Result<Inode> {
+        let path = path.as_ref();
+        let below = self.below.as_ref().map(|dir| path_below(dir, path));
+        let path = below.as_deref().unwrap_or(path);
         if let Some(in_use) = self.in_use() {
-            return Ok(in_use.resolve(path.as_ref(), last)?.inode());
+            return Ok(in_use.resolve(path, last)?.inode());
         }
-        let found = namei::resolve(&self.sbi, path.as_ref(), last);
+        let found = namei::resolve(&self.sbi, path, last);
         met_by_caller(&self.sbi, None, found)
     }
 

@@ -92,7 +92,7 @@ impl Volume {
             users: Users::new(&sbi),
             caller: Caller::default(),
             seen: AtomicU64::new(0),
-            image: Image { sbi },
+            image: Image { sbi, below: None },
         };
         super_::adopt_orphans(&volume.sbi)?;
         in_use::opened(&volume.sbi)?;

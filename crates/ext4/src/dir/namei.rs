@@ -123,6 +123,30 @@ pub(crate) fn resolve(sbi: &Sbi, path: &[u8], last: FollowLast) -> Result<Inode>
     walk(&Read(sbi), path, last)
 }
 
+/// The path from the root of one that begins at the directory `dir`, whose `..` is itself, as that
+/// of the root. Symbolic links on the way are not looked at: an absolute one begins at the root.
+#[must_use]
+pub fn path_below(dir: &[u8], path: &[u8]) -> Vec<u8> {
+    let mut whole = dir.to_vec();
+    let mut depth = 0u32;
+    for name in path.split(|&byte| byte == b'/') {
+        match name {
+            b".." if depth == 0 => continue,
+            b".." => depth -= 1,
+            b"" => continue,
+            b"." => {}
+            _ => depth += 1,
+        }
+        whole.push(b'/');
+        whole.extend_from_slice(name);
+    }
+    // What it leads to must be a directory.
+    if depth > 0 && path.ends_with(b"/") {
+        whole.push(b'/');
+    }
+    whole
+}
+
 /// Follows a path from the root directory. Symbolic links in the path are followed, absolute ones
 /// from the root of this file system. Empty components and "." are skipped; the empty path is the
 /// root. A path that ends in a slash must lead to a directory.
