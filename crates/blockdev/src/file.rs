@@ -111,16 +111,39 @@ impl FileDevice {
             path: path.to_owned(),
             source,
         };
-        let mut file = open_file(path, access).map_err(open_error)?;
-        let metadata = file.metadata().map_err(open_error)?;
+        let file = open_file(path, access).map_err(open_error)?;
+        Self::opened(file, path, access).map_err(open_error)
+    }
+
+    /// An image file or a block device that was opened for reading, perhaps by another process;
+    /// errors name it `path`.
+    ///
+    /// # Errors
+    /// As [`FileDevice::open`].
+    pub fn of_file(file: File, path: impl AsRef<Path>) -> Result<Self, Error> {
+        let path = path.as_ref();
+        Self::opened(file, path, Access::ReadOnly).map_err(|source| Error::Open {
+            path: path.to_owned(),
+            source,
+        })
+    }
+
+    /// The file opened once more, for reading, if its path still names it.
+    #[must_use]
+    pub fn reader(&self) -> Option<File> {
+        open_again(&self.path, &self.file.metadata().ok()?)
+    }
+
+    fn opened(mut file: File, path: &Path, access: Access) -> io::Result<Self> {
+        let metadata = file.metadata()?;
         let kind = metadata.file_type();
-        check_kind(kind).map_err(open_error)?;
+        check_kind(kind)?;
         // The length of a block device is found only by going to its end.
-        let len = file.seek(StdSeekFrom::End(0)).map_err(open_error)?;
+        let len = file.seek(StdSeekFrom::End(0))?;
         let is_block_device = kind.is_block_device();
         // Linux opens it for writing all the same, and fails the first write.
         if is_block_device && access == Access::ReadWrite && host::is_read_only(metadata.rdev()) {
-            return Err(open_error(io::ErrorKind::ReadOnlyFilesystem.into()));
+            return Err(io::ErrorKind::ReadOnlyFilesystem.into());
         }
         let sector_size = match is_block_device {
             true => rustix::fs::ioctl_blksszget(&file).unwrap_or(512),

@@ -36,6 +36,7 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
+use std::iter::once;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
@@ -159,12 +160,11 @@ fn lock_of_thread() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local!(static MINE: Cell<Option<usize>> = const { Cell::new(None) });
     MINE.with(|mine| {
-        let number = mine.get().unwrap_or_else(|| {
+        mine.get().unwrap_or_else(|| {
             let number = NEXT.fetch_add(1, Ordering::Relaxed) % LOCKS;
             mine.set(Some(number));
             number
-        });
-        number
+        })
     })
 }
 
@@ -180,18 +180,18 @@ impl Origin {
     }
 
     /// Begins a snapshot of what the device holds now, the writes that have returned included. Its
-    /// old chunks go to `store`, which must not wait: a file of shared memory, used for nothing
-    /// else.
+    /// old chunks go to `store`, which must not wait: an empty file of shared memory, used for
+    /// nothing else.
     ///
     /// # Errors
-    /// Those of giving the store its length.
+    /// Those of writing to the store.
     ///
     /// # Locking
     /// Waits for the writes under way, and holds others back meanwhile.
     pub fn keep(self: &Arc<Self>, store: File) -> io::Result<Kept> {
         let layout = Layout::new(self.device.len());
-        store.set_len(0)?;
-        store.set_len(layout.state() + 1)?;
+        // The last byte: the file has its length by it.
+        store.write_all_at(&[State::Holds.byte()], layout.state())?;
         let held: Vec<_> = self.writing.iter().map(|lock| lock.0.write()).collect();
         let mut kept = self.kept.lock();
         kept.next += 1;
@@ -380,7 +380,7 @@ impl BlockDevice for Origin {
     }
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), Error> {
-        let _held = self.before_write([range(offset, buf.len())].into_iter());
+        let _held = self.before_write(once(range(offset, buf.len())));
         self.device.write_at(offset, buf)
     }
 
@@ -399,12 +399,12 @@ impl BlockDevice for Origin {
     }
 
     fn discard(&self, offset: u64, len: u64) -> Result<(), Error> {
-        let _held = self.before_write([offset..offset.saturating_add(len)].into_iter());
+        let _held = self.before_write(once(offset..offset.saturating_add(len)));
         self.device.discard(offset, len)
     }
 
     fn trim(&self, offset: u64, len: u64) -> Result<bool, Error> {
-        let _held = self.before_write([offset..offset.saturating_add(len)].into_iter());
+        let _held = self.before_write(once(offset..offset.saturating_add(len)));
         self.device.trim(offset, len)
     }
 

@@ -1,5 +1,5 @@
-//! What an [`Origin`](crate::Origin) held when its snapshot began, read by whoever has the device
-//! and the store.
+//! What an [`Origin`](crate::Origin) held when its snapshot began, read by a process that has the
+//! device and the store.
 
 use std::fs::File;
 use std::io;

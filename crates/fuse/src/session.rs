@@ -206,6 +206,7 @@ impl Session {
             gate: Arc::clone(self.server.gate()),
             is_synchronous: self.server.is_synchronous(),
             sets_xattrs: !self.server.omitted.xattrs,
+            disk: None,
         })
     }
 }

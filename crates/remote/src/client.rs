@@ -10,13 +10,14 @@ use std::io;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use uext4::{Error, RemoteError, Result};
 
-use crate::frame::{DESCRIPTORS_MAX, FRAME_MAX, receive, send};
+use crate::frame::{DESCRIPTORS_MAX, FRAME_MAX, Frame, receive, send};
 use crate::refusal::{Cause, Refusal};
 use crate::wire::{Answer, Request, Slot};
 
@@ -40,12 +41,16 @@ pub enum Passed<'a> {
 
 /// A connection to the process that has a file system open.
 #[derive(Clone, Debug)]
-pub struct Client(Arc<Mutex<State>>);
+pub struct Client {
+    state: Arc<Mutex<State>>,
+    /// The other end has not closed it.
+    is_connected: Arc<AtomicBool>,
+}
 
 #[derive(Debug)]
 struct State {
     stream: UnixStream,
-    received: Receiver<io::Result<Vec<u8>>>,
+    received: Receiver<io::Result<Frame>>,
     /// Requests that were not sent yet.
     batch: Vec<u8>,
     /// What passes with them.
@@ -63,6 +68,8 @@ struct State {
     free: Vec<Slot>,
     /// Requests that were answered.
     done: u64,
+    /// What passed with the last frame of answers.
+    came: Option<OwnedFd>,
 }
 
 impl Client {
@@ -73,21 +80,26 @@ impl Client {
     pub fn new(stream: UnixStream) -> io::Result<Self> {
         let receiving = stream.try_clone()?;
         let (sender, received) = sync_channel(FRAMES);
+        let is_connected = Arc::new(AtomicBool::new(true));
+        let connected = Arc::clone(&is_connected);
         let named = thread::Builder::new().name("uext4-answers".to_owned());
         named.spawn(move || {
             loop {
                 let frame = match receive(&receiving, Vec::new()) {
-                    Ok(Some(frame)) => Ok(frame.bytes),
+                    Ok(Some(frame)) => Ok(frame),
                     Ok(None) => Err(io::ErrorKind::UnexpectedEof.into()),
                     Err(error) => Err(error),
                 };
                 let is_end = frame.is_err();
+                if is_end {
+                    connected.store(false, Ordering::SeqCst);
+                }
                 if sender.send(frame).is_err() || is_end {
                     break;
                 }
             }
         })?;
-        Ok(Self(Arc::new(Mutex::new(State {
+        let state = State {
             stream,
             received,
             batch: Vec::new(),
@@ -100,11 +112,21 @@ impl Client {
             next: 0,
             free: Vec::new(),
             done: 0,
-        }))))
+            came: None,
+        };
+        Ok(Self {
+            state: Arc::new(Mutex::new(state)),
+            is_connected,
+        })
+    }
+
+    /// Whether the other end has not closed the connection, as far as is known.
+    pub fn is_connected(&self) -> bool {
+        self.is_connected.load(Ordering::SeqCst)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A number for a file that is about to be opened.
@@ -122,14 +144,23 @@ impl Client {
     /// # Errors
     /// What the other end refuses it with; [`Error::Remote`] where the connection is lost.
     pub fn call(&self, request: &Request<'_>) -> Result<Answer> {
+        self.state().call(request)
+    }
+
+    /// The same for a request that a descriptor passes with, as [`Client::queue`] numbers it; what
+    /// passes with the answer comes too.
+    ///
+    /// # Errors
+    /// As [`Client::call`].
+    pub fn call_passing<'a>(
+        &self,
+        passed: Passed<'_>,
+        request: impl FnOnce(u32) -> Request<'a>,
+    ) -> Result<(Answer, Option<OwnedFd>)> {
         let mut state = self.state();
-        state.push(request, true)?;
-        state.drain()?;
-        match state.answers.pop() {
-            Some(Answer::Refused(refusal)) => Err(error_of(refusal)),
-            Some(answer) => Ok(answer),
-            None => Err(state.lost(&io::ErrorKind::InvalidData.into())),
-        }
+        let number = state.pass(passed)?;
+        let answer = state.call(&request(number))?;
+        Ok((answer, state.came.take()))
     }
 
     /// Asks without waiting; [`Client::take_answers`] gives the answer later. `request` is given
@@ -183,6 +214,16 @@ impl Drop for State {
 }
 
 impl State {
+    fn call(&mut self, request: &Request<'_>) -> Result<Answer> {
+        self.push(request, true)?;
+        self.drain()?;
+        match self.answers.pop() {
+            Some(Answer::Refused(refusal)) => Err(error_of(refusal)),
+            Some(answer) => Ok(answer),
+            None => Err(self.lost(&io::ErrorKind::InvalidData.into())),
+        }
+    }
+
     /// Puts a descriptor into the batch, and returns its number there.
     fn pass(&mut self, passed: Passed<'_>) -> Result<u32> {
         let (source, shared) = match passed {
@@ -249,7 +290,8 @@ impl State {
         let gone = || Err(io::ErrorKind::UnexpectedEof.into());
         let frame = self.received.recv().unwrap_or_else(|_| gone());
         let frame = frame.map_err(|error| self.lost(&error))?;
-        let mut rest = frame.as_slice();
+        self.came = frame.descriptors.into_iter().next();
+        let mut rest = frame.bytes.as_slice();
         while !rest.is_empty() {
             let answer = postcard::take_from_bytes::<Answer>(rest);
             let under_way = self.wanted.len() - self.unsent;

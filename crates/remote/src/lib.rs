@@ -15,6 +15,9 @@
 //!   `untar` send one request for each, do not wait for its answer, and pass the descriptor that
 //!   the contents are read from, so that data cross no socket.
 //!
+//! A command that only reads asks for no operation: it reads the image itself, as it is at one
+//! moment ([`snapshot`]).
+//!
 //! A path is resolved by the engine, as root: who may connect is decided by the socket's owner and
 //! mode. Nothing of a command line is parsed by the serving process.
 //!
@@ -26,10 +29,12 @@ pub mod client;
 pub mod entry;
 pub mod frame;
 pub mod gate;
+mod passed;
 pub mod put_mode;
 pub mod putter;
 pub mod refusal;
 pub mod server;
+pub mod snapshot;
 pub mod tree;
 pub mod wire;
 

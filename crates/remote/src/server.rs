@@ -15,24 +15,24 @@
 //! while the observer is called.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use serde_bytes::{ByteBuf, Bytes};
 use uext4::{Creation, Error, FileType, FollowLast, Ino, Invalid, OpenInode, Result, Volume};
+use uext4_blockdev::Kept;
 
 use crate::changes::{Changes, Observer};
 use crate::entry::{self, Contents, Entry};
 use crate::frame::{FRAME_MAX, receive, send};
 use crate::gate::{Gate, closing};
+use crate::passed::Passed;
 use crate::put_mode::Existing;
 use crate::refusal::{Cause, Refusal};
-use crate::wire::{Answer, Extent, Listed, NewEntry, Request, Slot, Source, last, set_mode};
+use crate::snapshot::Disk;
+use crate::wire::{Answer, Extent, Listed, NewEntry, Request, Slot, last, set_mode};
 
 /// Open files of a connection at most.
 pub const SLOTS_MAX: usize = 4096;
@@ -56,6 +56,8 @@ pub struct Server {
     pub is_synchronous: bool,
     /// Extended attributes are set: the kernel would not see them where the mount leaves them out.
     pub sets_xattrs: bool,
+    /// What snapshots are of, if there can be any.
+    pub disk: Option<Arc<Disk>>,
 }
 
 impl Server {
@@ -71,15 +73,13 @@ impl Server {
             changes: Changes::default(),
             has_failed: false,
             buffer: Vec::new(),
+            snapshot: None,
+            passes_image: false,
         };
         let mut bytes = Vec::new();
         while let Some(frame) = receive(stream, bytes)? {
             let busy = self.gate.busy.read();
-            let files = frame.descriptors.into_iter().map(regular).collect();
-            let passed = Passed {
-                files,
-                gate: Arc::clone(&self.gate),
-            };
+            let passed = Passed::new(frame.descriptors, Arc::clone(&self.gate));
             // What a panic leaves half done must not be committed.
             let batch = AssertUnwindSafe(|| connection.batch(&frame.bytes, &passed));
             let answers = catch_unwind(batch).unwrap_or_else(|_| {
@@ -90,7 +90,9 @@ impl Server {
             connection.changes.report(&*self.observer);
             drop(busy);
             let answers = answers?;
-            send(stream, &answers, &[])?;
+            let passes = std::mem::take(&mut connection.passes_image);
+            let image = self.disk.as_deref().filter(|_| passes).map(Disk::passed);
+            send(stream, &answers, image.as_slice())?;
             bytes = frame.bytes;
         }
         Ok(())
@@ -107,12 +109,9 @@ struct Connection<'s> {
     has_failed: bool,
     /// Contents on their way.
     buffer: Vec<u8>,
-}
-
-/// What came with a frame, by number.
-struct Passed {
-    files: Vec<Option<File>>,
-    gate: Arc<Gate>,
+    snapshot: Option<Kept>,
+    /// With the answers of this frame.
+    passes_image: bool,
 }
 
 impl Connection<'_> {
@@ -209,8 +208,21 @@ impl Connection<'_> {
                 Ok(Answer::Done)
             }
             Request::Sync => self.server.fs.sync().map(|()| Answer::Done),
+            Request::Snapshot(store) => self.begin_snapshot(*store, passed),
             _ => self.answer_names(request),
         }
+    }
+
+    /// Begins a snapshot in place of the last one.
+    fn begin_snapshot(&mut self, store: u32, passed: &Passed) -> Result<Answer> {
+        self.snapshot = None;
+        let disk = self.server.disk.as_ref().ok_or(Error::Unsupported {
+            what: "snapshots of this mount".to_owned(),
+        })?;
+        let (kept, answer) = disk.keep(&self.server.fs, passed.file(store))?;
+        self.snapshot = Some(kept);
+        self.passes_image = true;
+        Ok(answer)
     }
 
     /// Requests that change names.
@@ -470,39 +482,6 @@ impl Connection<'_> {
             missing.push(Refusal::from(&no_xattrs()));
         }
     }
-}
-
-impl Passed {
-    /// Contents of a new file, from where its request says they lie.
-    fn read(&self, new: &NewEntry<'_>, at: u64, buf: &mut [u8]) -> io::Result<()> {
-        if self.gate.is_closing() {
-            return Err(closing());
-        }
-        let after = new.data.partition_point(|extent| extent.offset <= at);
-        let extent = after.checked_sub(1).and_then(|last| new.data.get(last));
-        let extent = extent.ok_or(io::ErrorKind::InvalidData)?;
-        let place = extent.at.saturating_add(at - extent.offset);
-        match new.source {
-            Source::Descriptor(number) => {
-                let file = self.files.get(number as usize).and_then(Option::as_ref);
-                let file = file.ok_or(io::ErrorKind::InvalidData)?;
-                file.read_exact_at(buf, place)
-            }
-            Source::Inline(bytes) => {
-                let start = usize::try_from(place).unwrap_or(usize::MAX);
-                let end = start.saturating_add(buf.len());
-                let part = bytes.get(start..end).ok_or(io::ErrorKind::InvalidData)?;
-                buf.copy_from_slice(part);
-                Ok(())
-            }
-        }
-    }
-}
-
-/// A descriptor that can be read without waiting for another process: that of a regular file.
-fn regular(descriptor: OwnedFd) -> Option<File> {
-    let file = File::from(descriptor);
-    file.metadata().ok()?.is_file().then_some(file)
 }
 
 /// The ranges of a file of `size` bytes, which must ascend.

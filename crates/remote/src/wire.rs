@@ -245,6 +245,9 @@ pub enum Request<'a> {
     Fsync(Slot),
     /// Makes everything durable.
     Sync,
+    /// Begins a snapshot of the image, whose store is a descriptor of the frame; the image passes
+    /// with the answer. It ends with the connection, or the next one.
+    Snapshot(u32),
     /// Lets go of a file.
     Close(Slot),
 }
@@ -298,6 +301,15 @@ pub enum Answer {
     Xattrs(Vec<(ByteBuf, ByteBuf)>),
     /// Bytes that were written.
     Written(u64),
+    /// A snapshot has begun.
+    Snapshot {
+        /// Bytes of the image.
+        len: u64,
+        /// Where in it the file system begins, if that was asked for.
+        offset: Option<u64>,
+        /// In which partition it is, if that was asked for.
+        partition: Option<u32>,
+    },
     /// A name was made, or was there; and what of it could not be done.
     Put {
         /// The inode.

@@ -33,7 +33,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("mkfs", &["ondisk", "blockdev", "support"]),
     ("fsck", &["ondisk", "blockdev", "support", "jbd2"]),
-    ("remote", &["ondisk", "ext4"]),
+    ("remote", &["ondisk", "blockdev", "ext4"]),
     ("image", &["ondisk", "blockdev", "ext4", "mkfs", "remote"]),
     ("fuse", &["ondisk", "blockdev", "support", "ext4", "remote"]),
     (

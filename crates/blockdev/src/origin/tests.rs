@@ -1,3 +1,5 @@
+//! Snapshots of devices in memory.
+
 use std::sync::atomic::AtomicBool;
 use std::thread;
 

@@ -42,6 +42,7 @@ pub fn server() -> (Server, Arc<dyn BlockDevice>) {
         gate: Arc::new(Gate::default()),
         is_synchronous: false,
         sets_xattrs: true,
+        disk: None,
     };
     (server, device)
 }

@@ -4,3 +4,4 @@
 mod exercise;
 mod operations;
 mod same;
+mod snapshot;

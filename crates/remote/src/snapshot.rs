@@ -1,0 +1,168 @@
+//! Reading a file system that another process writes: a snapshot of its image.
+//!
+//! ```text
+//! command ── shared memory ──► daemon: sync, Origin::keep
+//!         ◀── the image, opened for reading, and where in it the file system is
+//!         ── reads both, and asks no more ──
+//! ```
+//! The snapshot is of a moment after everything that had returned before the request was made
+//! durable, and as a power cut would leave it then: who opens it replays the journal in memory. It
+//! holds as long as the connection.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fs::{MemfdFlags, fcntl_get_seals, memfd_create};
+use uext4::{Error, RemoteError, Result, Volume};
+use uext4_blockdev::{BlockDevice, Error as BlockError, FileDevice, Kept, Origin, Snapshot};
+
+use crate::client::{Client, Passed};
+use crate::wire::{Answer, Request};
+
+/// What a process that has a file system open needs to let others read it.
+#[derive(Debug)]
+pub struct Disk {
+    /// The image, or the device, as it writes to it.
+    pub origin: Arc<Origin>,
+    /// The same, opened for reading.
+    pub image: File,
+    /// Where in it the file system begins, if that was asked for.
+    pub offset: Option<u64>,
+    /// In which partition it is, if that was asked for.
+    pub partition: Option<u32>,
+}
+
+/// Where in its image a file system is, as options say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Within {
+    /// In bytes.
+    pub offset: Option<u64>,
+    /// By number.
+    pub partition: Option<u32>,
+}
+
+impl Disk {
+    /// Begins a snapshot, whose store the client has passed.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a store that a write could wait for; those of [`Volume::sync`];
+    /// [`Error::Device`] for a store that cannot be used.
+    pub(crate) fn keep(&self, fs: &Volume, store: Option<&File>) -> Result<(Kept, Answer)> {
+        let is_memory = |file: &&File| fcntl_get_seals(file).is_ok();
+        let store = store.filter(is_memory).ok_or_else(|| Error::Unsupported {
+            what: "a snapshot whose store is no shared memory".to_owned(),
+        })?;
+        let unusable =
+            |error| Error::Device(BlockError::io("use the store of a snapshot", 0, error));
+        let store = store.try_clone().map_err(unusable)?;
+        fs.sync()?;
+        let len = self.origin.len();
+        let kept = self.origin.keep(store).map_err(unusable)?;
+        let answer = Answer::Snapshot {
+            len,
+            offset: self.offset,
+            partition: self.partition,
+        };
+        Ok((kept, answer))
+    }
+
+    /// What passes with the answer.
+    pub(crate) fn passed(&self) -> BorrowedFd<'_> {
+        self.image.as_fd()
+    }
+}
+
+/// A snapshot that another process keeps.
+#[derive(Debug)]
+struct Served {
+    snapshot: Snapshot,
+    client: Client,
+}
+
+/// Begins a snapshot of the image of the file system that the other end of `client` serves, and
+/// says where in the image that is. Errors of the device name it `image`.
+///
+/// # Errors
+/// What the other end refuses it with; [`Error::Remote`]; errors of the device.
+pub fn of(client: &Client, image: &Path) -> Result<(Arc<dyn BlockDevice>, Within)> {
+    let store = memfd_create("uext4-snapshot", MemfdFlags::CLOEXEC);
+    let store = store.map_err(|error| {
+        Error::Device(BlockError::io("create the store of a snapshot", 0, error))
+    })?;
+    let asked = client.call_passing(Passed::Own(store.as_fd()), Request::Snapshot)?;
+    let (answer, image_file) = asked;
+    let Answer::Snapshot {
+        len,
+        offset,
+        partition,
+    } = answer
+    else {
+        return Err(unexpected());
+    };
+    let file: OwnedFd = image_file.ok_or_else(unexpected)?;
+    let device = FileDevice::of_file(File::from(file), image)?;
+    let snapshot = Snapshot::new(Arc::new(device), File::from(store), len)?;
+    let served = Served {
+        snapshot,
+        client: client.clone(),
+    };
+    Ok((Arc::new(served), Within { offset, partition }))
+}
+
+fn unexpected() -> Error {
+    Error::Remote {
+        kind: RemoteError::FileSystem,
+        message: "the daemon of the mount gave an answer to another request".to_owned(),
+    }
+}
+
+impl BlockDevice for Served {
+    fn len(&self) -> u64 {
+        self.snapshot.len()
+    }
+
+    fn is_read_only(&self) -> bool {
+        true
+    }
+
+    fn sector_size(&self) -> u32 {
+        self.snapshot.sector_size()
+    }
+
+    fn is_rotational(&self) -> bool {
+        self.snapshot.is_rotational()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> std::result::Result<(), BlockError> {
+        self.snapshot.read_at(offset, buf)?;
+        // A daemon that was killed did not end the snapshot, and another may write by now.
+        match self.client.is_connected() {
+            true => Ok(()),
+            false => Err(BlockError::io(
+                "read",
+                offset,
+                io::Error::other("the daemon of the mount has ended meanwhile"),
+            )),
+        }
+    }
+
+    fn write_at(&self, _: u64, _: &[u8]) -> std::result::Result<(), BlockError> {
+        Err(BlockError::ReadOnly)
+    }
+
+    fn flush(&self) -> std::result::Result<(), BlockError> {
+        Ok(())
+    }
+
+    fn discard(&self, _: u64, _: u64) -> std::result::Result<(), BlockError> {
+        Err(BlockError::ReadOnly)
+    }
+
+    fn next_data(&self, offset: u64) -> std::result::Result<Option<Range<u64>>, BlockError> {
+        self.snapshot.next_data(offset)
+    }
+}
