@@ -93,15 +93,17 @@ system themselves if only one partition holds one. All commands that open an ima
   --offset BYTES        The file system starts BYTES into the image (1048576, 1M, 2048s)
 
 Commands that read an image never write to it. A journal that needs recovery is replayed in
-memory. They also accept:
+memory. If uext4 has mounted the image, they read it as it is at one moment, while others go on
+writing; a directory of the mount may stand in the place of IMAGE, and is the root of all paths
+then. They also accept:
 
   --superblock BLOCK    Read the backup superblock in this block (32768 on most file systems)
   --no-replay           Read the file system as it is on disk, without replaying its journal
 
 Commands that change an image use its journal: whatever interrupts them, the image stays
 consistent. If uext4 has mounted the image, its daemon makes the changes, and programs that use the
-mount see them at once; a directory of the mount may stand in the place of IMAGE, and is the root
-of all paths then. They also accept, on an image that is not mounted:
+mount see them at once; a directory of the mount may be given, too. They also accept, on an image
+that is not mounted:
 
   --options NAME=VALUE,…
                         Options of the engine, as `uext4 mount -o` has them: stripe=N, discard,

@@ -3,7 +3,7 @@
 use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
@@ -141,32 +141,38 @@ pub struct Copy {
 }
 
 impl Copy {
-    /// Copies `image`: sharing its blocks where the file system can, else with holes for zeroes.
-    /// Who may not read the image may not read the copy. `go_on` is asked once for each piece,
-    /// with where it begins.
+    /// Copies `image`: sharing its blocks where the file system can, else with holes for zeroes;
+    /// where a mount writes it, a snapshot of it. Who may not read the image may not read the copy.
+    /// `go_on` is asked once for each piece, with where it begins.
     ///
     /// # Errors
     /// Exit 8 if the image cannot be read, or the copy not be written; those of `go_on`.
     pub fn of(
         image: &Path,
+        snapshot: Option<&dyn BlockDevice>,
         to: &Path,
         mut go_on: impl FnMut(u64) -> Result<(), Failure>,
     ) -> Result<Self, Failure> {
         let failed = |error: io::Error| Failure::io(to.display(), &error);
         let source = File::open(image).map_err(|error| Failure::io(image.display(), &error))?;
         let metadata = source.metadata().map_err(failed)?;
-        // The mode of a device says who may use the disk, not who may read what is on it.
-        let mode = match metadata.file_type().is_block_device() {
-            true => 0o600,
-            false => metadata.permissions().mode() & 0o777,
+        // The mode of a device says who may use the disk, not who may read what is on it; that of a
+        // directory of a mount, who may use that.
+        let mode = match metadata.is_file() {
+            true => metadata.permissions().mode() & 0o777,
+            false => 0o600,
         };
         let file = New::in_directory(directory(to), mode | 0o600).map_err(failed)?;
         let copy = Self {
             file,
             to: to.to_owned(),
         };
-        if rustix::fs::ioctl_ficlone(copy.file.file(), &source).is_err() {
-            copy.copy_data(image, &mut go_on)?;
+        if let Some(snapshot) = snapshot {
+            copy.copy_data(image, snapshot, &mut go_on)?;
+        } else if rustix::fs::ioctl_ficlone(copy.file.file(), &source).is_err() {
+            let from = FileDevice::open(image, Access::ReadOnly);
+            let from = from.map_err(|error| device_failure(image, &error))?;
+            copy.copy_data(image, &from, &mut go_on)?;
         }
         Ok(copy)
     }
@@ -174,11 +180,11 @@ impl Copy {
     fn copy_data(
         &self,
         image: &Path,
+        from: &dyn BlockDevice,
         go_on: &mut dyn FnMut(u64) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let unread = |error| device_failure(image, &error);
         let unwritten = |error| device_failure(&self.to, &error);
-        let from = FileDevice::open(image, Access::ReadOnly).map_err(unread)?;
         let copy = self.device()?;
         copy.set_len(from.len()).map_err(unwritten)?;
         let mut buf = vec![0; COPY];
@@ -305,7 +311,10 @@ mod tests {
         let (image, bytes) = image(dir.path());
         fs::set_permissions(&image, Permissions::from_mode(0o600)).unwrap();
         let to = dir.path().join("to");
-        Copy::of(&image, &to, |_| Ok(())).unwrap().finish().unwrap();
+        Copy::of(&image, None, &to, |_| Ok(()))
+            .unwrap()
+            .finish()
+            .unwrap();
         assert!(fs::read(&to).unwrap() == bytes);
         let found = fs::metadata(&to).unwrap();
         assert_eq!(found.mode() & 0o777, 0o600);
@@ -317,13 +326,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (image, _) = image(dir.path());
         let to = dir.path().join("to");
-        let copy = Copy::of(&image, &to, |_| Ok(())).unwrap();
+        let copy = Copy::of(&image, None, &to, |_| Ok(())).unwrap();
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
         fs::write(&to, "mine").unwrap();
         assert!(matches!(copy.finish(), Err(Failure::Message { what, .. })
             if what.contains("exists already")));
         assert_eq!(fs::read(&to).unwrap(), b"mine");
-        let called_off = Copy::of(&image, &dir.path().join("no"), |_| Err(exists_already(&to)));
+        let called_off = Copy::of(&image, None, &dir.path().join("no"), |_| {
+            Err(exists_already(&to))
+        });
         assert!(called_off.is_err());
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
         let hidden = Builder::new().tempfile_in(dir.path()).unwrap();
@@ -341,7 +352,7 @@ mod tests {
         fs::write(hidden.path(), "hidden").unwrap();
         New::Hidden(hidden).take_name(&to).unwrap();
         assert_eq!(fs::read(&to).unwrap(), b"hidden");
-        let copy = Copy::of(&image, &to, |_| Ok(())).unwrap();
+        let copy = Copy::of(&image, None, &to, |_| Ok(())).unwrap();
         assert_eq!(fs::read(&to).unwrap(), b"hidden");
         copy.replace().unwrap();
         assert!(fs::read(&to).unwrap() == bytes);

@@ -4,8 +4,8 @@
 //! ```text
 //! /run/uext4/0:57            root's mounts; else $XDG_RUNTIME_DIR/uext4/0:57; mode 0600
 //!   ◀── "metrics\n", or a GET of HTTP       ──▶ the page of crate::metrics, then the end
-//!   ◀── "operations 1 VERSION\n"            ──▶ "ok IMAGE\n", or why not; then frames
-//!                                               of uext4_remote
+//!   ◀── "operations 1 VERSION\n"            ──▶ "ok IMAGE\n", then frames of uext4_remote;
+//!                                               "reading IMAGE\n"; or why not
 //! ```
 
 use std::fs::{self, File};
@@ -36,6 +36,8 @@ const CLIENTS_MAX: usize = 16;
 pub const QUESTION: &str = concat!("operations 1 ", env!("CARGO_PKG_VERSION"), "\n");
 /// What it is answered.
 pub const GREETING: &str = "ok ";
+/// What it is answered by a mount for reading, whose image can be opened.
+pub const READING: &str = "reading ";
 /// Bytes of a question at most.
 const QUESTION_MAX: u64 = 4096;
 
@@ -212,7 +214,7 @@ impl Clients {
     /// Serves one by a thread of its own.
     fn serve(&self, mut stream: UnixStream) -> io::Result<()> {
         let Some(operations) = self.operations.clone() else {
-            return stream.write_all(b"the file system is mounted for reading\n");
+            return writeln!(stream, "{READING}{}", self.has);
         };
         if self.connected.fetch_add(1, Ordering::Relaxed) >= CLIENTS_MAX {
             self.connected.fetch_sub(1, Ordering::Relaxed);

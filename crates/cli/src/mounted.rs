@@ -1,4 +1,4 @@
-//! Images that one of our mounts has: commands that change them are done by the mount's daemon.
+//! Images that one of our mounts has: what commands do with them goes through the mount's daemon.
 //!
 //! The image may be given itself, or a directory of the mount, which then stands for the root.
 
@@ -13,55 +13,57 @@ use std::time::Duration;
 use rustix::net::sockopt::socket_peercred;
 use uext4_fuse::mountinfo::{self, Number, Shown};
 use uext4_remote::client::Client;
-use uext4_remote::{RemoteTree, Tree};
 
-use crate::args::{PlaceArgs, WriteArgs};
+use crate::args::PlaceArgs;
 use crate::failure::{Exit, Failure};
-use crate::listener::{GREETING, QUESTION, directory_of_sockets};
-use crate::open;
+use crate::listener::{GREETING, QUESTION, READING, directory_of_sockets};
 
 /// How long a daemon may take to say that it is there.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Bytes of what it says at most.
 const LINE_MAX: u64 = 4096;
 
-/// A mount of ours that may have an image.
-struct Mount {
+/// A mount of ours that has an image.
+#[derive(Debug)]
+pub struct Mount {
     /// Where it is mounted.
-    place: PathBuf,
+    pub place: PathBuf,
     shown: Shown,
+    /// The directory of the file system that stands for the root; empty for the root.
+    pub prefix: Vec<u8>,
 }
 
-/// Opens what is to be changed: here, or through the daemon of the mount that has it.
+/// What a mount of ours does with commands.
+#[derive(Debug)]
+pub enum Door {
+    /// Its daemon takes them.
+    Open(Mount, Client),
+    /// The image does not change, and can be read by others.
+    Reading(Mount, PlaceArgs),
+}
+
+/// A daemon's answer to the question.
+enum Greeted {
+    /// It takes commands for this image.
+    Open(UnixStream, String),
+    /// It reads this image.
+    Reading(String),
+}
+
+/// The mount that has an image, or that shows a directory; `None` if that is none of ours.
 ///
 /// # Errors
-/// As [`open::open_rw`]; exit 13 if the mount belongs to another user; exit 2 for options that are
-/// the mount's.
-pub fn open_rw(args: &WriteArgs) -> Result<Tree, Failure> {
-    let connected = match fs::metadata(&args.place.image) {
-        Ok(metadata) if metadata.is_dir() => of_directory(&args.place.image, &metadata)?,
-        Ok(metadata) => of_image(&args.place, &metadata)?,
-        Err(_) => None,
-    };
-    let Some((mount, tree)) = connected else {
-        return open::open_rw(args).map(Tree::Local);
-    };
-    if !args.options.is_empty() {
-        let what = format_args!(
-            "--options: {} is mounted at {}, and its options are those of the mount",
-            args.place.image.display(),
-            mount.place.display()
-        );
-        return Err(Failure::new(Exit::Usage, what));
+/// Exit 13 if the mount belongs to another user, 8 if its daemon takes no commands.
+pub fn find(place: &PlaceArgs) -> Result<Option<Door>, Failure> {
+    match fs::metadata(&place.image) {
+        Ok(metadata) if metadata.is_dir() => of_directory(&place.image, &metadata),
+        Ok(metadata) => of_image(place, &metadata),
+        Err(_) => Ok(None),
     }
-    Ok(Tree::Remote(tree))
 }
 
 /// The mount that shows a directory; `None` if that is none of ours.
-fn of_directory(
-    dir: &Path,
-    metadata: &fs::Metadata,
-) -> Result<Option<(Mount, RemoteTree)>, Failure> {
+fn of_directory(dir: &Path, metadata: &fs::Metadata) -> Result<Option<Door>, Failure> {
     let number = Number {
         major: rustix::fs::major(metadata.dev()),
         minor: rustix::fs::minor(metadata.dev()),
@@ -78,18 +80,46 @@ fn of_directory(
     // Where a part of the file system is bound, its directory is the mount's root.
     let within = shown.root.strip_prefix("/").unwrap_or(&shown.root);
     let prefix = within.join(real.strip_prefix(&place).unwrap_or(Path::new("")));
-    let mount = Mount { place, shown };
-    let client = connect(&mount.shown).and_then(|(stream, _)| Client::new(stream));
-    let client = client.map_err(|error| refused(dir, &mount, &error))?;
-    let tree = RemoteTree::new(client, prefix.as_os_str().as_bytes());
-    Ok(Some((mount, tree)))
+    let prefix = prefix.as_os_str().as_bytes().to_vec();
+    let mount = Mount {
+        place,
+        shown,
+        prefix,
+    };
+    let met = connect(&mount.shown).map_err(|error| refused(dir, &mount, &error))?;
+    match met {
+        Greeted::Open(stream, _) => open(dir, mount, stream).map(Some),
+        Greeted::Reading(has) => reading(dir, mount, &has).map(Some),
+    }
+}
+
+fn open(given: &Path, mount: Mount, stream: UnixStream) -> Result<Door, Failure> {
+    match Client::new(stream) {
+        Ok(client) => Ok(Door::Open(mount, client)),
+        Err(error) => Err(refused(given, &mount, &error)),
+    }
+}
+
+/// A mount for reading whose image is where it was, and holds nothing but the file system.
+fn reading(dir: &Path, mount: Mount, has: &str) -> Result<Door, Failure> {
+    let place = PlaceArgs {
+        image: mount.shown.source.clone(),
+        offset: None,
+        partition: None,
+    };
+    let found = fs::metadata(&place.image);
+    match found.is_ok_and(|found| identity(&found, &place) == *has) {
+        true => Ok(Door::Reading(mount, place)),
+        false => Err(refused(dir, &mount, &for_reading())),
+    }
+}
+
+fn for_reading() -> io::Error {
+    io::Error::other("it is mounted for reading")
 }
 
 /// The mount that has an image; `None` where it can be opened, or no daemon of ours answers.
-fn of_image(
-    place: &PlaceArgs,
-    metadata: &fs::Metadata,
-) -> Result<Option<(Mount, RemoteTree)>, Failure> {
+fn of_image(place: &PlaceArgs, metadata: &fs::Metadata) -> Result<Option<Door>, Failure> {
     let (Ok(real), Ok(all)) = (fs::canonicalize(&place.image), mountinfo::all()) else {
         return Ok(None);
     };
@@ -102,12 +132,14 @@ fn of_image(
         if !is_it || shown.is_read_only || !believed.contains(&shown.owner) {
             continue;
         }
-        let mount = Mount { place: dir, shown };
+        let mount = Mount {
+            place: dir,
+            shown,
+            prefix: Vec::new(),
+        };
         match connect(&mount.shown) {
-            Ok((stream, has)) if has == identity => {
-                let client = Client::new(stream);
-                let client = client.map_err(|error| refused(&place.image, &mount, &error))?;
-                return Ok(Some((mount, RemoteTree::new(client, b""))));
+            Ok(Greeted::Open(stream, has)) if has == identity => {
+                return open(&place.image, mount, stream).map(Some);
             }
             // The path is another image's by now, or the mount shows another part of it.
             Ok(_) => {}
@@ -156,8 +188,8 @@ fn sockets(shown: &Shown) -> Vec<PathBuf> {
         .collect()
 }
 
-/// A connection to the daemon, and what that one has.
-fn connect(shown: &Shown) -> io::Result<(UnixStream, String)> {
+/// A connection to the daemon.
+fn connect(shown: &Shown) -> io::Result<Greeted> {
     let mut last = io::Error::from(io::ErrorKind::NotFound);
     for path in sockets(shown) {
         match UnixStream::connect(&path).and_then(|stream| greeted(stream, shown.owner)) {
@@ -170,7 +202,7 @@ fn connect(shown: &Shown) -> io::Result<(UnixStream, String)> {
 }
 
 /// Says what is wanted to the daemon, which must be the mount's owner's.
-fn greeted(mut stream: UnixStream, owner: u32) -> io::Result<(UnixStream, String)> {
+fn greeted(mut stream: UnixStream, owner: u32) -> io::Result<Greeted> {
     let peer = socket_peercred(&stream)?.uid.as_raw();
     if peer != owner && peer != 0 {
         return Err(io::Error::other(format!(
@@ -184,7 +216,10 @@ fn greeted(mut stream: UnixStream, owner: u32) -> io::Result<(UnixStream, String
     BufReader::new((&stream).take(LINE_MAX)).read_line(&mut line)?;
     if let Some(has) = line.strip_prefix(GREETING) {
         stream.set_read_timeout(None)?;
-        return Ok((stream, has.trim_end().to_owned()));
+        return Ok(Greeted::Open(stream, has.trim_end().to_owned()));
+    }
+    if let Some(has) = line.strip_prefix(READING) {
+        return Ok(Greeted::Reading(has.trim_end().to_owned()));
     }
     match line.as_str() {
         "" => Err(io::Error::other("it is of another version")),
@@ -194,6 +229,11 @@ fn greeted(mut stream: UnixStream, owner: u32) -> io::Result<(UnixStream, String
     }
 }
 
+/// For a mount for reading, of which something else is wanted.
+pub fn is_for_reading(image: &Path, mount: &Mount) -> Failure {
+    refused(image, mount, &for_reading())
+}
+
 fn refused(image: &Path, mount: &Mount, error: &io::Error) -> Failure {
     let (image, place) = (image.display(), mount.place.display());
     match error.kind() {
@@ -201,7 +241,7 @@ fn refused(image: &Path, mount: &Mount, error: &io::Error) -> Failure {
             let owner = mount.shown.owner;
             let what = format_args!(
                 "{image}: it is mounted at {place} by user {owner}, and only that user and root can \
-                 change it with commands"
+                 use it with commands"
             );
             Failure::new(Exit::Denied, what)
         }

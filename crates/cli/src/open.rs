@@ -1,20 +1,20 @@
 //! Opening the file system that the image options point at.
 
-use std::borrow::Cow;
 use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
 use std::path::Path;
 use std::sync::Arc;
 
 use uext4::rescue::{Rescue, SuperblockCopy};
-use uext4::{FollowLast, Image, Inode, OpenOptions, Volume};
+use uext4::{Image, OpenOptions, Volume};
 use uext4_blockdev::partition::{self, Found};
 use uext4_blockdev::{
-    Access, BlockDevice, Error as BlockError, FileDevice, SubDevice, SystemClock, attached,
+    Access, BlockDevice, Error as BlockError, FileDevice, Origin, SubDevice, SystemClock, attached,
 };
 use uext4_ondisk::features::Incompat;
 use uext4_ondisk::superblock::{STATE_ERROR, SUPERBLOCK_OFFSET, SuperBlock};
-use uext4_ondisk::{BlockSize, Damage, Ino};
-use uext4_remote::{Node, Tree};
+use uext4_ondisk::{BlockSize, Damage};
+use uext4_remote::snapshot::Disk;
+use uext4_remote::{RemoteTree, Tree};
 
 use crate::args::{ImageArgs, PlaceArgs, WriteArgs};
 use crate::device_failure::device_failure;
@@ -22,7 +22,9 @@ use crate::ending::after_ending;
 use crate::failure::{Exit, Failure, MAKE_WRITABLE};
 use crate::identify;
 use crate::messages;
+use crate::mounted::{self, Door};
 use crate::show::{escaped, size_text};
+use crate::still::{Still, locked};
 use crate::trace;
 
 /// Bytes that the engine may cache when it only reads: with everything else the command stays
@@ -31,7 +33,17 @@ const READING_MEMORY: u64 = 96 << 20;
 /// The same when it writes too, data of files included.
 const WRITING_MEMORY: u64 = 192 << 20;
 
-/// Opens the file system for reading.
+/// What is copied.
+pub struct Source {
+    /// The device of the file system.
+    pub device: Arc<dyn BlockDevice>,
+    /// The image as it is copied, where a mount writes it.
+    pub snapshot: Option<Arc<dyn BlockDevice>>,
+    /// Bytes of the image.
+    pub len: u64,
+}
+
+/// Opens the file system for reading: where a mount of ours has it, as it is now.
 ///
 /// # Errors
 /// Exit 8 if the image cannot be opened, 4 if the file system in it is damaged.
@@ -40,26 +52,30 @@ pub fn open(args: &ImageArgs) -> Result<Image, Failure> {
     options.memory = Some(READING_MEMORY);
     options.replay_journal = !args.no_replay;
     options.superblock = args.superblock;
-    open_to_read(&args.place, &options)
+    let still = Still::open(&args.place)?;
+    let fs = open_whole(still.whole, &still.place, &options)?;
+    Ok(match still.dir {
+        Some(dir) => fs.below(&dir),
+        None => fs,
+    })
 }
 
-/// The same with all options.
+/// Opens the file system of an image that no mount has for writing, with all options.
 ///
 /// # Errors
 /// As [`open`].
 pub fn open_to_read(place: &PlaceArgs, options: &OpenOptions) -> Result<Image, Failure> {
+    let whole = locked(&place.image).map_err(|error| device_failure(&place.image, &error))?;
+    open_whole(Arc::new(whole), place, options)
+}
+
+/// Opens the file system in a whole image.
+fn open_whole(
+    whole: Arc<dyn BlockDevice>,
+    place: &PlaceArgs,
+    options: &OpenOptions,
+) -> Result<Image, Failure> {
     let image = &place.image;
-    let whole = after_ending(image, || {
-        let whole = FileDevice::open(image, Access::ReadOnly)?;
-        // No other program may change it meanwhile. Where there are no locks, reading is still
-        // worth it.
-        match whole.lock_shared() {
-            Err(error @ BlockError::Locked { .. }) => Err(error),
-            _ => Ok(whole),
-        }
-    });
-    let whole = whole.map_err(|e| device_failure(image, &e))?;
-    let whole: Arc<dyn BlockDevice> = Arc::new(whole);
     let device = if options.superblock.is_some() && place.is_found() && holds_ext(&*whole) {
         whole
     } else {
@@ -128,22 +144,19 @@ pub fn may_hold_ext(device: &dyn BlockDevice) -> bool {
 
 /// The part of the image that the options name.
 fn device(args: &ImageArgs, access: Access) -> Result<Arc<dyn BlockDevice>, Failure> {
-    let image = &args.place.image;
-    let whole = match access {
-        Access::ReadWrite => writable(image)?,
-        Access::ReadOnly => after_ending(image, || {
-            let whole = FileDevice::open(image, Access::ReadOnly)?;
-            match whole.lock_shared() {
-                Err(error @ BlockError::Locked { .. }) => Err(error),
-                _ => Ok(whole),
-            }
-        })
-        .map_err(|error| device_failure(image, &error))?,
+    let (whole, place) = match access {
+        Access::ReadWrite => {
+            let whole: Arc<dyn BlockDevice> = Arc::new(writable(&args.place.image)?);
+            (whole, args.place.clone())
+        }
+        Access::ReadOnly => {
+            let Still { whole, place, .. } = Still::open(&args.place)?;
+            (whole, place)
+        }
     };
-    let whole: Arc<dyn BlockDevice> = Arc::new(whole);
-    match args.superblock.is_some() && args.place.is_found() && holds_ext(&*whole) {
+    match args.superblock.is_some() && place.is_found() && holds_ext(&*whole) {
         true => Ok(whole),
-        false => part(whole, &args.place),
+        false => part(whole, &place),
     }
 }
 
@@ -162,6 +175,37 @@ pub fn warn_if_mounted(image: &Path) {
             "{}: is mounted at {dir} and may change meanwhile: what is found may be wrong",
             image.display()
         ));
+    }
+}
+
+/// The image, and the file system in it, for a copy of both.
+///
+/// # Errors
+/// As [`to_examine`].
+pub fn to_copy(place: &PlaceArgs) -> Result<Source, Failure> {
+    let still = Still::open(place)?;
+    let device = part(Arc::clone(&still.whole), &still.place)?;
+    must_hold_ext(&place.image, &device)?;
+    Ok(Source {
+        device,
+        len: still.whole.len(),
+        snapshot: still.is_snapshot.then_some(still.whole),
+    })
+}
+
+/// For copies that are made of the image itself, not of what was opened.
+///
+/// # Errors
+/// Exit 8 if a mount of ours may write it.
+pub fn must_not_be_served(place: &PlaceArgs) -> Result<(), Failure> {
+    match mounted::find(place)? {
+        Some(Door::Open(mount, _)) => {
+            let (image, dir) = (place.image.display(), mount.place.display());
+            let what = format_args!("{image}: is mounted at {dir}, and a copy of it would be torn");
+            let hint = "`uext4 clone` makes a copy that can be repaired";
+            Err(Failure::new(Exit::CouldNot, what).hint(hint))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -277,6 +321,30 @@ pub fn must_stay_as_it_is(image: &Path) -> Result<(), Failure> {
     }
 }
 
+/// Opens what is to be changed: here, or through the daemon of the mount that has it.
+///
+/// # Errors
+/// As [`open_rw`]; exit 13 if the mount belongs to another user; exit 2 for options that are the
+/// mount's.
+pub fn open_tree(args: &WriteArgs) -> Result<Tree, Failure> {
+    let (mount, client) = match mounted::find(&args.place)? {
+        Some(Door::Open(mount, client)) => (mount, client),
+        Some(Door::Reading(mount, _)) => {
+            return Err(mounted::is_for_reading(&args.place.image, &mount));
+        }
+        None => return open_rw(args).map(Tree::Local),
+    };
+    if !args.options.is_empty() {
+        let what = format_args!(
+            "--options: {} is mounted at {}, and its options are those of the mount",
+            args.place.image.display(),
+            mount.place.display()
+        );
+        return Err(Failure::new(Exit::Usage, what));
+    }
+    Ok(Tree::Remote(RemoteTree::new(client, &mount.prefix)))
+}
+
 /// Opens the file system for reading and writing, exclusively: its journal is replayed. The
 /// caller closes it.
 ///
@@ -299,8 +367,36 @@ pub fn open_rw(args: &WriteArgs) -> Result<Volume, Failure> {
 /// # Errors
 /// As [`open_rw`].
 pub fn open_to_write(place: &PlaceArgs, options: &OpenOptions) -> Result<Volume, Failure> {
+    open_claimed(Arc::new(writable(&place.image)?), place, options)
+}
+
+/// The same for a mount, which others read snapshots of.
+///
+/// # Errors
+/// As [`open_rw`].
+pub fn open_to_serve(
+    place: &PlaceArgs,
+    options: &OpenOptions,
+) -> Result<(Volume, Option<Disk>), Failure> {
     let whole = writable(&place.image)?;
-    let device = part(Arc::new(whole), place)?;
+    let reader = whole.reader();
+    let origin = Arc::new(Origin::new(Arc::new(whole)));
+    let fs = open_claimed(origin.clone(), place, options)?;
+    let disk = reader.map(|image| Disk {
+        origin,
+        image,
+        offset: place.offset,
+        partition: place.partition,
+    });
+    Ok((fs, disk))
+}
+
+fn open_claimed(
+    whole: Arc<dyn BlockDevice>,
+    place: &PlaceArgs,
+    options: &OpenOptions,
+) -> Result<Volume, Failure> {
+    let device = part(whole, place)?;
     must_hold_ext(&place.image, &device)?;
     let opened = Volume::open(device, Arc::new(SystemClock), options);
     if let Ok(fs) = &opened {
@@ -447,115 +543,4 @@ pub fn must_hold_ext(image: &Path, device: &Arc<dyn BlockDevice>) -> Result<(), 
         true => Ok(()),
         false => Err(identify::not_ext(image, device)),
     }
-}
-
-/// The inode of a path in the image, or of `<N>`: inode number N, as in debugfs.
-///
-/// # Errors
-/// Exit 1 if there is no such path, 4 if damage is in the way.
-pub fn resolve(fs: &Image, path: &[u8], last: FollowLast) -> Result<Inode, Failure> {
-    let found = match number(path) {
-        Some(ino) => match fs.inode(ino) {
-            // The number is the user's, so nothing in the image is wrong.
-            Err(error) if error.is_unused_inode() => Err(uext4::Error::NotFound),
-            found => found,
-        },
-        None => fs.resolve(meant(fs, path), last),
-    };
-    found.map_err(|error| Failure::engine(escaped(path), &error))
-}
-
-/// The same in a file system opened for writing.
-///
-/// # Errors
-/// As [`resolve`].
-pub fn resolve_rw(fs: &Tree, path: &[u8], last: FollowLast) -> Result<Node, Failure> {
-    find_rw(fs, path, last).map_err(|error| Failure::engine(escaped(path), &error))
-}
-
-/// The same with the engine's own error.
-///
-/// # Errors
-/// As [`Volume::open_path`]; [`uext4::Error::NotPermitted`] for what is never reached by name.
-pub fn find_rw(fs: &Tree, path: &[u8], last: FollowLast) -> uext4::Result<Node> {
-    match number(path) {
-        Some(ino) => fs.open_inode(ino),
-        None => fs.open_path(&meant(fs, path), last),
-    }
-}
-
-/// A file system in which a path may be there.
-pub trait HasPaths {
-    /// Whether it is. A symbolic link at its end is not followed.
-    fn has(&self, path: &[u8]) -> bool;
-}
-
-impl HasPaths for Image {
-    fn has(&self, path: &[u8]) -> bool {
-        self.resolve(path, FollowLast::No).is_ok()
-    }
-}
-
-impl HasPaths for Tree {
-    fn has(&self, path: &[u8]) -> bool {
-        self.open_path(path, FollowLast::No).is_ok()
-    }
-}
-
-/// The path that is meant: `hex:…`, for a whole path or a name in it, stands for the bytes of its
-/// digits, as in JSON, where there is such a path; else it is a name like others.
-pub fn meant<'a>(fs: &impl HasPaths, path: &'a [u8]) -> Cow<'a, [u8]> {
-    let decoded = decoded(path, |_| true).filter(|path| fs.has(path));
-    decoded.map_or(Cow::Borrowed(path), Cow::Owned)
-}
-
-/// The path that is meant where its last name may be new. Of `hex:…` that stands for no name that
-/// is there, only what JSON would write so is decoded: bytes that are no UTF-8, or begin with
-/// `hex:`.
-pub fn meant_new<'a>(fs: &impl HasPaths, path: &'a [u8]) -> Cow<'a, [u8]> {
-    let meant_now = meant(fs, path);
-    if !path.windows(4).any(|four| four == b"hex:") {
-        return meant_now;
-    }
-    if matches!(meant_now, Cow::Owned(_)) || fs.has(path) {
-        return meant_now;
-    }
-    let end = path.iter().rposition(|&b| b != b'/').map_or(0, |at| at + 1);
-    let slash = path[..end].iter().rposition(|&b| b == b'/');
-    let (dir, name) = path.split_at(slash.map_or(0, |at| at + 1));
-    let needs_hex = |name: &[u8]| std::str::from_utf8(name).is_err() || name.starts_with(b"hex:");
-    match decoded(name, needs_hex) {
-        None if !matches!(meant(fs, dir), Cow::Owned(_)) => Cow::Borrowed(path),
-        name_now => {
-            let mut new = meant(fs, dir).into_owned();
-            new.extend(name_now.unwrap_or_else(|| name.to_vec()));
-            Cow::Owned(new)
-        }
-    }
-}
-
-/// A path with the names decoded that are `hex:` and digits, where the bytes are wanted; `None` if
-/// none is.
-fn decoded(path: &[u8], is_wanted: impl Fn(&[u8]) -> bool) -> Option<Vec<u8>> {
-    let mut is_decoded = false;
-    let names = path.split(|&b| b == b'/').map(|name| {
-        let digits = name
-            .strip_prefix(b"hex:")
-            .filter(|digits| !digits.is_empty());
-        match digits.and_then(|digits| hex::decode(digits).ok()) {
-            Some(bytes) if is_wanted(&bytes) => {
-                is_decoded = true;
-                bytes
-            }
-            _ => name.to_vec(),
-        }
-    });
-    let names = names.collect::<Vec<_>>().join(&b'/');
-    is_decoded.then_some(names)
-}
-
-/// The number in `<N>`.
-pub fn number(path: &[u8]) -> Option<Ino> {
-    let digits = path.strip_prefix(b"<")?.strip_suffix(b">")?;
-    std::str::from_utf8(digits).ok()?.parse().ok().map(Ino)
 }

@@ -9,7 +9,7 @@ use uext4_ondisk::inode::FileType;
 
 use super::{Output, bytes};
 use crate::failure::{Complaints, Exit, Failure};
-use crate::open;
+use crate::paths;
 use crate::show::escaped;
 
 /// Bytes read at once.
@@ -42,7 +42,7 @@ pub fn run(args: &CatArgs, fs: &Image, out: &mut Output) -> Result<Exit, Failure
 }
 
 fn print(fs: &Image, path: &[u8], piece: &mut [u8], out: &mut Output) -> Result<(), Failure> {
-    let inode = open::resolve(fs, path, FollowLast::Yes)?;
+    let inode = paths::resolve(fs, path, FollowLast::Yes)?;
     if inode.file_type == FileType::Directory {
         return Err(Failure::engine(escaped(path), &uext4::Error::IsDirectory));
     }

@@ -9,8 +9,8 @@ use super::bytes;
 use crate::args::WriteArgs;
 use crate::below::each_below;
 use crate::failure::{Complaints, Exit, Failure};
-use crate::mounted;
 use crate::open;
+use crate::paths;
 use crate::show::escaped;
 use uext4_image::walk::joined;
 use uext4_remote::{Node, Tree};
@@ -68,7 +68,7 @@ pub trait Operation {
 /// # Errors
 /// What ends the change early, or keeps it from becoming durable.
 pub fn run(image: &WriteArgs, change: &dyn Operation) -> Result<Exit, Failure> {
-    let fs = mounted::open_rw(image)?;
+    let fs = open::open_tree(image)?;
     let mut complaints = Complaints::new();
     let done = change.apply(&mut Target {
         fs: &fs,
@@ -161,7 +161,7 @@ impl Target<'_> {
     /// # Errors
     /// Exit 1 if there is none.
     pub fn inode(&self, path: &[u8], last: FollowLast) -> Result<Node, Failure> {
-        open::resolve_rw(self.fs, path, last)
+        paths::resolve_rw(self.fs, path, last)
     }
 
     /// Does something with the file of a path. One that was made for it goes away again if `f`
@@ -176,10 +176,10 @@ impl Target<'_> {
         missing: Missing,
         f: impl FnOnce(&Node) -> uext4::Result<()>,
     ) -> Result<(), Failure> {
-        match open::find_rw(self.fs, path, last) {
+        match paths::find_rw(self.fs, path, last) {
             Err(Error::NotFound) if missing == Missing::Skip => Ok(()),
-            Err(Error::NotFound) if missing == Missing::Make && open::number(path).is_none() => {
-                let new = &*open::meant_new(self.fs, path);
+            Err(Error::NotFound) if missing == Missing::Make && paths::number(path).is_none() => {
+                let new = &*paths::meant_new(self.fs, path);
                 let made = self.fs.create(new, NewInode::File, &by_root(0o644));
                 let done = f(&made.map_err(about_new(path))?);
                 if done.is_err() {

@@ -13,7 +13,7 @@ use uext4_ondisk::features::Incompat;
 use uext4_ondisk::superblock::{SUPERBLOCK_OFFSET, SuperBlock};
 
 use super::{Output, bytes, change};
-use crate::args::{ImageArgs, PlaceArgs};
+use crate::args::PlaceArgs;
 use crate::device_failure::device_failure;
 use crate::failure::{Exit, Failure};
 use crate::format::random_uuid;
@@ -69,21 +69,13 @@ struct Uuids {
 pub fn run(args: &CloneArgs, out: &mut Output) -> Result<Exit, Failure> {
     let image = &args.place.image;
     // Open until the copy is whole, so that no other program writes to it.
-    let source = open::to_examine(
-        &ImageArgs {
-            place: args.place.clone(),
-            superblock: None,
-            no_replay: false,
-        },
-        Access::ReadOnly,
-    )?;
+    let source = open::to_copy(&args.place)?;
     open::must_not_be_mounted(image)?;
     let replaced = replaced(image, &args.to, args.force)?;
-    let whole = FileDevice::open(image, Access::ReadOnly);
-    let whole = whole.map_err(|error| device_failure(image, &error))?;
-    let progress = Copying::new(whole.len());
+    let progress = Copying::new(source.len);
     let _deferred = interrupt::defer();
-    let copy = Copy::of(image, &args.to, |at| {
+    let snapshot = source.snapshot.as_deref();
+    let copy = Copy::of(image, snapshot, &args.to, |at| {
         progress.show(at);
         interrupt::stop_if_requested()
     })?;
@@ -91,7 +83,7 @@ pub fn run(args: &CloneArgs, out: &mut Output) -> Result<Exit, Failure> {
     let uuids = match args.keep_uuid {
         false => args.change(&copy)?,
         true => {
-            let uuid = superblock(&*source, image)?.s_uuid;
+            let uuid = superblock(&*source.device, image)?.s_uuid;
             Uuids {
                 old: uuid,
                 new: uuid,

@@ -13,6 +13,7 @@ use crate::below::each_below;
 use crate::failure::{Complaints, Exit, Failure};
 use crate::json::Json;
 use crate::open;
+use crate::paths;
 use crate::show::escaped;
 
 /// Merge equal blocks of extended attributes
@@ -46,7 +47,7 @@ pub fn run(args: &DedupXattrsArgs, out: &mut Output) -> Result<Exit, Failure> {
     }
     let mut complaints = Complaints::new();
     let (mut moved, mut failed) = (0u64, Vec::new());
-    let top = open::resolve_rw(&Tree::Local(fs.clone()), b"/", FollowLast::No);
+    let top = paths::resolve_rw(&Tree::Local(fs.clone()), b"/", FollowLast::No);
     let merged = top.map(|top| {
         each_below(
             &top,

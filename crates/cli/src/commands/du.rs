@@ -12,7 +12,7 @@ use super::{Output, bytes};
 use crate::args::long_help;
 use crate::failure::{Complaints, Exit, Failure};
 use crate::json::Json;
-use crate::open;
+use crate::paths;
 use crate::show::{escaped, size_short};
 
 /// Show how much space directories take
@@ -94,7 +94,7 @@ pub fn run(args: &DuArgs, fs: &Image, out: &mut Output) -> Result<Exit, Failure>
     let mut total = Usage::default();
     for path in &args.paths {
         let path = bytes(path.as_os_str());
-        match open::resolve(fs, path, FollowLast::Yes) {
+        match paths::resolve(fs, path, FollowLast::Yes) {
             Ok(top) => total.add(sums.tree(path, top)?),
             Err(failure) => sums.complaints.failure(failure)?,
         }

@@ -15,6 +15,7 @@ use crate::failure::{Complaints, Exit, Failure};
 use crate::find_filter::{Filter, FilterArgs};
 use crate::json::Json;
 use crate::open;
+use crate::paths;
 
 /// Find files by name, type, size, time, owner, permissions or attributes
 ///
@@ -88,7 +89,7 @@ impl Search<'_> {
         let prefix = self.args.images.prefix(image);
         let start = bytes(self.args.start.as_os_str());
         let fs = open::open(image)?;
-        let top = open::resolve(&fs, start, FollowLast::No)?;
+        let top = paths::resolve(&fs, start, FollowLast::No)?;
         let mut walk = Walk::new(&fs, top, Order::Nested);
         while let Some(step) = walk.step() {
             let Step::Entry(entry) = step else {

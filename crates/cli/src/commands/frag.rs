@@ -17,6 +17,7 @@ use crate::failure::{Complaints, Exit, Failure};
 use crate::free::FreeSpace;
 use crate::json::Json;
 use crate::open;
+use crate::paths;
 use crate::show::{escaped, size_text};
 use uext4_image::walk::{InodeSet, Order, Step, Walk};
 
@@ -56,7 +57,7 @@ pub fn run(args: &FragArgs, out: &mut Output) -> Result<Exit, Failure> {
         .path
         .as_ref()
         .map_or(b"/" as &[u8], |path| bytes(path.as_os_str()));
-    let top = open::resolve(&fs, path, FollowLast::Yes)?;
+    let top = paths::resolve(&fs, path, FollowLast::Yes)?;
     if args.path.is_some() && top.file_type != FileType::Directory {
         file(
             &fs,

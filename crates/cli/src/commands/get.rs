@@ -16,6 +16,7 @@ use crate::json::Json;
 use crate::messages;
 use crate::missing::Missing;
 use crate::open;
+use crate::paths;
 use crate::progress::Progress;
 use crate::show::escaped;
 
@@ -58,8 +59,8 @@ pub struct GetArgs {
 /// Copies; what cannot be copied is reported and left out.
 pub fn run(args: &GetArgs, out: &mut Output) -> Result<Exit, Failure> {
     let fs = open::open(&args.image)?;
-    let path = &*open::meant(&fs, bytes(args.path.as_os_str()));
-    let top = open::resolve(&fs, path, FollowLast::No)?;
+    let path = &*paths::meant(&fs, bytes(args.path.as_os_str()));
+    let top = paths::resolve(&fs, path, FollowLast::No)?;
     let what = Get {
         path,
         top: &top,

@@ -15,7 +15,7 @@ use crate::acl_text::{
 };
 use crate::failure::{Complaints, Exit, Failure};
 use crate::json::Json;
-use crate::open;
+use crate::paths;
 use crate::show::escaped;
 
 /// Show ACLs
@@ -86,7 +86,7 @@ impl<'a> Listing<'a> for List<'a> {
     }
 
     fn operand(&mut self, path: &[u8]) -> Result<(), Failure> {
-        let top = open::resolve(self.to.fs, path, FollowLast::Yes)?;
+        let top = paths::resolve(self.to.fs, path, FollowLast::Yes)?;
         match self.args.recursive {
             true => walk(self, top, path),
             false => self.file(&top, path),

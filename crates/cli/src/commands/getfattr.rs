@@ -12,7 +12,7 @@ use super::{Output, bytes};
 use crate::args::long_help;
 use crate::failure::{Complaints, Exit, Failure};
 use crate::json::Json;
-use crate::open;
+use crate::paths;
 use crate::show::escaped;
 
 /// Show extended attributes
@@ -79,7 +79,7 @@ impl GetfattrArgs {
             false => FollowLast::Yes,
         };
         let about = |error| Failure::engine(escaped(path), &error);
-        let inode = open::resolve(fs, path, last)?;
+        let inode = paths::resolve(fs, path, last)?;
         let mut xattrs = fs.xattrs(&inode).map_err(about)?;
         if let Some(name) = &self.name {
             xattrs.retain(|xattr| xattr.name == bytes(name));

@@ -15,6 +15,7 @@ use crate::color::ColorArgs;
 use crate::failure::{Complaints, Exit, Failure};
 use crate::grep::{Globs, Search, Shown, Tree};
 use crate::open;
+use crate::paths;
 
 /// Bytes of the longest line.
 const LINE_MAX: usize = 64 << 20;
@@ -182,7 +183,7 @@ impl GrepArgs {
     ) -> Result<bool, Failure> {
         let fs = open::open(image)?;
         let start = bytes(self.path.as_os_str());
-        let top = open::resolve(&fs, start, FollowLast::Yes)?;
+        let top = paths::resolve(&fs, start, FollowLast::Yes)?;
         let tree = Tree {
             fs: &fs,
             prefix: &self.images.prefix(image),

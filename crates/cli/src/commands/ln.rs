@@ -9,7 +9,7 @@ use uext4::{Error, NewInode};
 use super::bytes;
 use super::change::{Operands, Operation, Target, about, by_root, last_name};
 use crate::failure::Failure;
-use crate::open;
+use crate::paths;
 
 /// Make links
 ///
@@ -46,9 +46,9 @@ impl Operation for LnArgs {
         let to = bytes(self.target.as_os_str());
         let to = &*match self.symbolic {
             true => Cow::Borrowed(to),
-            false => open::meant(target.fs, to),
+            false => paths::meant(target.fs, to),
         };
-        let path = open::meant_new(target.fs, bytes(self.path.as_os_str()));
+        let path = paths::meant_new(target.fs, bytes(self.path.as_os_str()));
         let path = target.inside(&path, last_name(to));
         let made = match self.make(target, to, &path) {
             Err(Error::Exists) if self.force => self.replace(target, to, &path),

@@ -12,7 +12,7 @@ use crate::args::long_help;
 use crate::color::{ColorArgs, Colors};
 use crate::failure::{Complaints, Exit, Failure};
 use crate::json::Json;
-use crate::open;
+use crate::paths;
 use crate::record;
 use crate::show::{escaped, mode_text, size_short, time_short};
 use uext4_image::walk::{Entry, Order, Step, Walk, joined};
@@ -67,7 +67,7 @@ pub fn run(args: &LsArgs, fs: &Image, out: &mut Output) -> Result<Exit, Failure>
         true => FollowLast::No,
         false => FollowLast::Yes,
     };
-    let top = open::resolve(fs, path, last)?;
+    let top = paths::resolve(fs, path, last)?;
     let is_dir = top.file_type == FileType::Directory && !args.directory;
     let mut list = List {
         fs,

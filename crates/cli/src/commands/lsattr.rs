@@ -12,7 +12,7 @@ use super::listing::{Listing, Target, list, walk};
 use crate::failure::{Complaints, Exit, Failure};
 use crate::inode_flags::{letters, names, shown};
 use crate::json::Json;
-use crate::open;
+use crate::paths;
 use crate::show::escaped;
 
 /// Show inode flags and projects
@@ -76,7 +76,7 @@ impl<'a> Listing<'a> for List<'a> {
     }
 
     fn operand(&mut self, path: &[u8]) -> Result<(), Failure> {
-        let top = open::resolve(self.to.fs, path, FollowLast::No)?;
+        let top = paths::resolve(self.to.fs, path, FollowLast::No)?;
         if top.file_type == FileType::Directory && !self.args.directory {
             return walk(self, top, path);
         }

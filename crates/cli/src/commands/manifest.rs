@@ -16,6 +16,7 @@ use crate::failure::{Exit, Failure, exit_of, note};
 use crate::json::Json;
 use crate::messages;
 use crate::open;
+use crate::paths;
 use crate::progress::Progress;
 use crate::record;
 use uext4_image::walk::{Entry, Order, Problem, Step, Walk};
@@ -53,7 +54,7 @@ pub struct ManifestArgs {
 /// Prints the manifest.
 pub fn run(args: &ManifestArgs, out: &mut Output) -> Result<Exit, Failure> {
     let fs = open::open(&args.image)?;
-    let top = open::resolve(&fs, bytes(args.path.as_os_str()), FollowLast::No)?;
+    let top = paths::resolve(&fs, bytes(args.path.as_os_str()), FollowLast::No)?;
     let mut manifest = Manifest {
         fs: &fs,
         json: Json::new(),

@@ -8,7 +8,7 @@ use uext4::{FileType, NewInode};
 use super::change::{Operands, Operation, Target, about, by_root};
 use crate::failure::Failure;
 use crate::mode::{self, ModeChange};
-use crate::open;
+use crate::paths;
 
 /// Make directories
 ///
@@ -41,7 +41,7 @@ impl Operation for MkdirArgs {
         let mode = self.mode.apply(0o755, FileType::Directory);
         target.each(&self.paths, |target, path| {
             let fs = target.fs;
-            let path = &*open::meant_new(fs, path);
+            let path = &*paths::meant_new(fs, path);
             let made = match self.parents {
                 false => fs.create(path, NewInode::Directory, &by_root(mode)),
                 true => match fs.open_parent(path) {

@@ -20,6 +20,8 @@ use uext4_fuse::session::{self, Ender, How, PAYLOADS_MAX, Session};
 use uext4_fuse::unmount_status::{self, UnmountStatus};
 use uext4_fuse::{Served, Server, Validity};
 use uext4_ondisk::features::RoCompat;
+use uext4_remote::server::Server as Operations;
+use uext4_remote::snapshot::Disk;
 
 use super::{Output, bytes, mount_help};
 use crate::args::PlaceArgs;
@@ -156,6 +158,13 @@ struct Serving {
     ready: Result<(), Failure>,
 }
 
+/// An open image.
+struct Opened {
+    fs: Served,
+    /// What commands read snapshots of, if it is written.
+    disk: Option<Arc<Disk>>,
+}
+
 /// A file system that is mounted, before it is served.
 struct Mount<'a> {
     server: Arc<Server>,
@@ -166,6 +175,8 @@ struct Mount<'a> {
     image: &'a Path,
     /// The image, as commands on it know it.
     has: String,
+    /// What they read snapshots of.
+    disk: Option<Arc<Disk>>,
 }
 
 /// Its server and its sandbox.
@@ -206,9 +217,9 @@ pub fn run(args: &MountArgs, out: &mut Output) -> Result<Exit, Failure> {
     trace::start(&args.trace);
     let image = &args.place.image;
     let failed = |error| Failure::engine(image.display(), &error);
-    let fs = opened(args, &mut options)?;
-    let served = serve(args, &options, &fs);
-    if let (Err(_), Some(volume)) = (&served, fs.volume()) {
+    let opened = open_image(args, &mut options)?;
+    let served = serve(args, &options, &opened);
+    if let (Err(_), Some(volume)) = (&served, opened.fs.volume()) {
         // Nothing was done with it.
         volume.close().map_err(failed)?;
     }
@@ -218,7 +229,7 @@ pub fn run(args: &MountArgs, out: &mut Output) -> Result<Exit, Failure> {
         print_mounted(args);
     }
     let ended = serving.session.wait();
-    drop(fs);
+    drop(opened);
     let wrong = ended.as_ref().err().map(ToString::to_string);
     if let Some(unmount_status) = &serving.unmount_status {
         unmount_status.say(wrong.as_deref());
@@ -259,7 +270,7 @@ pub fn print_place(image: &Path, dir: &Path) {
 }
 
 /// Opens the image; no thread of the engine runs yet.
-fn opened(args: &MountArgs, options: &mut MountOptions) -> Result<Served, Failure> {
+fn open_image(args: &MountArgs, options: &mut MountOptions) -> Result<Opened, Failure> {
     if let Some(memory) = &mut options.engine.memory {
         let waiting = *memory / WAITING_SHARE;
         *memory -= waiting;
@@ -268,7 +279,11 @@ fn opened(args: &MountArgs, options: &mut MountOptions) -> Result<Served, Failur
     }
     if !options.read_only {
         options.engine.background = Background::None;
-        return open::open_to_write(&args.place, &options.engine).map(Served::from);
+        let (fs, disk) = open::open_to_serve(&args.place, &options.engine)?;
+        return Ok(Opened {
+            fs: Served::from(fs),
+            disk: disk.map(Arc::new),
+        });
     }
     let image = &args.place.image;
     let device = attached::loop_device(image).unwrap_or_else(|| image.display().to_string());
@@ -284,15 +299,19 @@ fn opened(args: &MountArgs, options: &mut MountOptions) -> Result<Served, Failur
         options.engine.superblock = Some(block);
         options.engine.block_size = Some(size);
     }
-    open::open_to_read(&args.place, &options.engine).map(Served::from)
+    let fs = open::open_to_read(&args.place, &options.engine)?;
+    Ok(Opened {
+        fs: Served::from(fs),
+        disk: None,
+    })
 }
 
 fn system(error: io::Error) -> Failure {
     Failure::io("serving the mount", &error).with_exit(Exit::System)
 }
 
-fn serve(args: &MountArgs, options: &MountOptions, fs: &Served) -> Result<Serving, Failure> {
-    let image = &args.place.image;
+fn serve(args: &MountArgs, options: &MountOptions, opened: &Opened) -> Result<Serving, Failure> {
+    let (image, fs) = (&args.place.image, &opened.fs);
     let server = server_of(options, fs, image)?;
     // Without it no command takes the mount for one of the image.
     let found = std::fs::metadata(image);
@@ -329,6 +348,7 @@ fn serve(args: &MountArgs, options: &MountOptions, fs: &Served) -> Result<Servin
         mounted: &mounted,
         image: &source,
         has,
+        disk: opened.disk.clone(),
     };
     let begun = begin(options, fs, mount, &metrics, is_confined);
     let begun = begun.inspect_err(|_| unmount(&unmounter))?;
@@ -388,7 +408,11 @@ fn begin(
     };
     let session = Session::begin(mount.server, mount.fd, how).map_err(system)?;
     metrics.set_transport(session.transport());
-    let socket = listener.serve(metrics, session.operations(), mount.has);
+    let operations = session.operations().map(|operations| Operations {
+        disk: mount.disk,
+        ..operations
+    });
+    let socket = listener.serve(metrics, operations, mount.has);
     Ok(Begun {
         session,
         unmount_status,

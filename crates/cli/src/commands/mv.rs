@@ -8,7 +8,7 @@ use uext4_remote::wire::Rename;
 use super::bytes;
 use super::change::{Operands, Operation, Target, about, last_name};
 use crate::failure::Failure;
-use crate::open;
+use crate::paths;
 
 /// Move or rename
 ///
@@ -42,8 +42,8 @@ impl Operands for MvArgs {
 
 impl Operation for MvArgs {
     fn apply(&self, target: &mut Target<'_>) -> Result<(), Failure> {
-        let old = &*open::meant(target.fs, bytes(self.old.as_os_str()));
-        let new = &*open::meant_new(target.fs, bytes(self.new.as_os_str()));
+        let old = &*paths::meant(target.fs, bytes(self.old.as_os_str()));
+        let new = &*paths::meant_new(target.fs, bytes(self.new.as_os_str()));
         let (new, mode) = match (self.exchange, self.no_clobber) {
             (true, _) => (new.to_vec(), Rename::Exchange),
             (_, true) => (target.inside(new, last_name(old)), Rename::NoReplace),

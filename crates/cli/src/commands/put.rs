@@ -15,8 +15,8 @@ use crate::failure::{Exit, Failure, exit_of};
 use crate::json::Json;
 use crate::messages;
 use crate::mode::{self, ModeChange};
-use crate::open;
 use crate::owner::{self, Owner};
+use crate::paths;
 use crate::phase_bar::PhaseBar;
 use crate::show::escaped;
 use uext4_image::walk::joined;
@@ -83,7 +83,7 @@ impl Operands for PutArgs {
 
 impl Operation for PutArgs {
     fn apply(&self, target: &mut Target<'_>) -> Result<(), Failure> {
-        let path = &*open::meant_new(target.fs, bytes(self.path.as_os_str()));
+        let path = &*paths::meant_new(target.fs, bytes(self.path.as_os_str()));
         let source = bytes(self.source.as_os_str());
         if source == b"-" {
             return self.stream(target, path);

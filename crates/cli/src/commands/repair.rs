@@ -98,7 +98,10 @@ pub fn run(args: &RepairArgs, out: &mut Output) -> Result<Exit, Failure> {
     }
     let device = open::to_salvage(&args.examine.image, access)?;
     match args.how.into {
-        Some(_) => open::must_not_be_mounted(image)?,
+        Some(_) => {
+            open::must_not_be_mounted(image)?;
+            open::must_not_be_served(&args.examine.image.place)?;
+        }
         None => open::warn_if_mounted(image),
     }
     let _deferred = interrupt::defer();
@@ -287,7 +290,7 @@ pub fn carry_out(
         };
         return done.map_err(|error| args.failure(&error));
     };
-    let copy = Copy::of(image, into, |_| interrupt::stop_if_requested())?;
+    let copy = Copy::of(image, None, into, |_| interrupt::stop_if_requested())?;
     let part = open::part(Arc::new(copy.device()?), &args.image.place)?;
     let done = apply::to_copy(&*part, &outcome.overlay, writes);
     done.map_err(|error| args.failure(&error))?;

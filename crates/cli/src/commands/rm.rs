@@ -7,7 +7,7 @@ use uext4::{Error, FileType, FollowLast};
 
 use super::change::{Operands, Operation, Target, about};
 use crate::failure::Failure;
-use crate::open;
+use crate::paths;
 
 /// Remove files, and with -r directories and everything below them
 ///
@@ -38,7 +38,7 @@ impl Operation for RmArgs {
     fn apply(&self, target: &mut Target<'_>) -> Result<(), Failure> {
         target.each(&self.paths, |target, path| {
             let fs = target.fs;
-            let path = &*open::meant(fs, path);
+            let path = &*paths::meant(fs, path);
             let removed = match self.recursive {
                 true => fs.remove_all(path),
                 false => fs.open_path(path, FollowLast::No).and_then(|inode| {
@@ -52,7 +52,7 @@ impl Operation for RmArgs {
             };
             match removed {
                 Err(Error::NotFound) if self.force => Ok(()),
-                Err(error @ Error::NotFound) if open::number(path).is_some() => Err(about(path)(
+                Err(error @ Error::NotFound) if paths::number(path).is_some() => Err(about(path)(
                     error,
                 )
                 .hint("an inode goes with its last name: `uext4 ls -Ri IMAGE` lists the names")),

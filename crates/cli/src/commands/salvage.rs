@@ -26,7 +26,7 @@ use crate::examination::{ExamineArgs, Watching, counted};
 use crate::failure::{Exit, Failure};
 use crate::json::Json;
 use crate::missing::Missing;
-use crate::{identify, interrupt, messages, open};
+use crate::{identify, interrupt, messages, open, paths};
 
 use record::{Known, Problems, append, new_file, unused};
 
@@ -84,7 +84,7 @@ pub fn run(args: &SalvageArgs, out: &mut Output) -> Result<Exit, Failure> {
     let opened = Image::open(readable.device, &options);
     let image = args.examine.image.place.image.display();
     let fs = opened.map_err(|error| Failure::engine(image, &error))?;
-    let top = open::resolve(&fs, b"/", FollowLast::No)?;
+    let top = paths::resolve(&fs, b"/", FollowLast::No)?;
     let mut missing = Missing::default();
     let (copied, record) = match is_tar {
         true => to_tar(&fs, &top, &args.output, &mut missing)?,

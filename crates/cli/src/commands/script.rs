@@ -18,6 +18,7 @@ use super::{
 };
 use crate::args::{PlaceArgs, WriteArgs};
 use crate::failure::{Complaints, Exit, Failure};
+use crate::open;
 use shapes::Shapes;
 
 /// Bytes of a line: more than any command needs.
@@ -181,7 +182,7 @@ pub fn run(args: &ScriptArgs, out: &mut Output) -> Result<Exit, Failure> {
             Box::new(file.map_err(|error| Failure::io(path.display(), &error))?)
         }
     };
-    let fs = crate::mounted::open_rw(&args.image)?;
+    let fs = open::open_tree(&args.image)?;
     let done = run_lines(args, &fs, &mut BufReader::new(input), out);
     change::close_tree(&fs, &args.image.place.image, done)
 }

@@ -11,7 +11,7 @@ use super::{Output, bytes};
 use crate::extents::{Run, Runs};
 use crate::failure::{Complaints, Exit, Failure};
 use crate::json::Json;
-use crate::open;
+use crate::paths;
 use crate::record;
 use crate::show::{escaped, mode_text, time_long, type_word};
 
@@ -44,7 +44,7 @@ pub fn run(args: &StatArgs, fs: &Image, out: &mut Output) -> Result<Exit, Failur
     let mut first = true;
     for path in &args.paths {
         let path = bytes(path.as_os_str());
-        let inode = match open::resolve(fs, path, FollowLast::No) {
+        let inode = match paths::resolve(fs, path, FollowLast::No) {
             Ok(inode) => inode,
             Err(Failure::Message { exit, what, .. }) => {
                 complaints.report(exit, what);

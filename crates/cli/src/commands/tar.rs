@@ -20,6 +20,7 @@ use crate::failure::{Complaints, Exit, Failure};
 use crate::messages;
 use crate::missing::Missing;
 use crate::open;
+use crate::paths;
 use crate::progress::Progress;
 use crate::show::escaped;
 use uext4_image::Unreadable;
@@ -56,8 +57,8 @@ pub struct TarArgs {
 /// Writes the archive.
 pub fn run(args: &TarArgs, out: &mut Output) -> Result<Exit, Failure> {
     let fs = open::open(&args.image)?;
-    let path = &*open::meant(&fs, bytes(args.path.as_os_str()));
-    let top = open::resolve(&fs, path, FollowLast::Yes)?;
+    let path = &*paths::meant(&fs, bytes(args.path.as_os_str()));
+    let top = paths::resolve(&fs, path, FollowLast::Yes)?;
     let is_dir = top.file_type == FileType::Directory;
     let name = path
         .rsplit(|&b| b == b'/')

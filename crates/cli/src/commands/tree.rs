@@ -14,6 +14,7 @@ use crate::color::ColorArgs;
 use crate::failure::{Complaints, Exit, Failure};
 use crate::json::Json;
 use crate::open;
+use crate::paths;
 use crate::show::{escaped, size_short};
 use uext4_image::walk::{Entry, Order, Step, Walk, joined};
 
@@ -47,7 +48,7 @@ pub struct TreeArgs {
 pub fn run(args: &TreeArgs, out: &mut Output) -> Result<Exit, Failure> {
     let fs = open::open(&args.image)?;
     let path = bytes(args.path.as_os_str());
-    let top = open::resolve(&fs, path, FollowLast::Yes)?;
+    let top = paths::resolve(&fs, path, FollowLast::Yes)?;
     let mut complaints = Complaints::new();
     let mut json = Json::new();
     if args.json {

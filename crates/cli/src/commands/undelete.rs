@@ -24,6 +24,7 @@ use crate::failure::{Complaints, Exit, Failure};
 use crate::find_filter::glob;
 use crate::json::Json;
 use crate::open;
+use crate::paths;
 use crate::show::{escaped, mode_text, time_short, type_word};
 use uext4_image::walk::joined;
 
@@ -214,7 +215,7 @@ impl Which {
     fn read(word: &OsStr) -> Result<Self, Failure> {
         let text = word.to_string_lossy();
         let number = text.strip_prefix('#').unwrap_or(&text);
-        if let Some(ino) = open::number(bytes(word)).or(number.parse().ok().map(Ino)) {
+        if let Some(ino) = paths::number(bytes(word)).or(number.parse().ok().map(Ino)) {
             return Ok(Self::Ino(ino));
         }
         let is_path = text.contains('/');
@@ -405,7 +406,7 @@ fn put_into(
     let view = deleted::view(volume.image(), kept)?;
     let dir = args.to.as_deref().unwrap_or(Path::new(LOST_FOUND));
     let dir = bytes(dir.as_os_str());
-    let parent = volume.open_path(open::meant(volume.image(), dir), FollowLast::Yes);
+    let parent = volume.open_path(paths::meant(volume.image(), dir), FollowLast::Yes);
     let parent = parent.map_err(|error| match args.to {
         Some(_) => about(dir)(error),
         None => about(dir)(error).hint("--to DIR puts them elsewhere"),

@@ -11,7 +11,7 @@ use super::bytes;
 use super::change::{Operands, Operation, Target, about, by_root};
 use super::put::{exit, failure, print_json, shown, warn};
 use crate::failure::{Exit, Failure};
-use crate::open;
+use crate::paths;
 use crate::phase_bar::PhaseBar;
 
 /// Extract a tar archive into the image
@@ -64,7 +64,7 @@ impl Operation for UntarArgs {
             let what = "untar would read the script itself";
             return Err(Failure::new(Exit::Usage, what).hint("give the archive with -f FILE"));
         }
-        let path = &*open::meant_new(target.fs, bytes(self.path.as_os_str()));
+        let path = &*paths::meant_new(target.fs, bytes(self.path.as_os_str()));
         let into = target
             .fs
             .create_dir_all(path, &by_root(0o755))

@@ -108,6 +108,7 @@ mod sandbox;
 mod scripts;
 mod served;
 mod sharing;
+mod snapshots;
 mod sources;
 mod statuses;
 mod terminal;

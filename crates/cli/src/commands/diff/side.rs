@@ -7,6 +7,7 @@ use crate::args::ImageArgs;
 use crate::commands::bytes;
 use crate::failure::Failure;
 use crate::open;
+use crate::paths;
 use crate::show::escaped;
 
 /// One of the two trees.
@@ -28,9 +29,9 @@ impl Side {
     /// If one of the two cannot be.
     pub fn open(image: &ImageArgs, path: &[u8]) -> Result<Self, Failure> {
         let fs = open::open(image)?;
-        let path = open::meant(&fs, path).into_owned();
+        let path = paths::meant(&fs, path).into_owned();
         let image = escaped(bytes(image.place.image.as_os_str()));
-        let top = open::resolve(&fs, &path, FollowLast::No);
+        let top = paths::resolve(&fs, &path, FollowLast::No);
         let top = top.map_err(|failure| failure.about(&image))?;
         Ok(Self {
             image,

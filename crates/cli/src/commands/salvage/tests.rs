@@ -32,7 +32,7 @@ fn image_with_file(block_size: &str) -> Option<MemoryDevice> {
 #[track_caller]
 fn assert_has_file(device: Arc<dyn BlockDevice>) {
     let fs = Image::open(device, &EngineOptions::default()).unwrap();
-    let file = open::resolve(&fs, b"/file", FollowLast::No).unwrap();
+    let file = paths::resolve(&fs, b"/file", FollowLast::No).unwrap();
     let mut bytes = [0; 100];
     let len = fs.read_at(&file, 0, &mut bytes).unwrap();
     assert_eq!(&bytes[..len], b"contents\n");
