@@ -54,6 +54,7 @@ pub mod owners;
 mod panic_guard;
 mod pending_reply;
 mod privileges;
+pub mod protocol;
 mod reply;
 pub mod report;
 pub mod request;

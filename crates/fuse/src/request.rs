@@ -1,15 +1,13 @@
-//! Bytes from the kernel → requests.
+//! What the kernel asks for, and the bytes that it comes in.
 //!
 //! A request is a header, one structure of a fixed size that its opcode names, and what follows it:
 //! names that end in a zero byte, data. `/dev/fuse` gives the two behind the header in one piece, a
 //! ring gives them apart ([`Body`]). Nothing is copied but structures; names and data are borrowed.
-//!
-//! No bytes make this panic, and nothing is taken by a number that was read: what does not fit is
-//! refused with `EINVAL`, an opcode that is not known with `ENOSYS`.
+//! Which opcode is which operation is said by the [`protocol`](crate::protocol).
 
 use zerocopy::FromBytes;
 
-use crate::abi::{self, InHeader, opcode};
+use crate::abi::{self, InHeader};
 use crate::errno::{Errno, Result};
 
 /// `renameat2`: a whiteout takes the old name.
@@ -26,7 +24,7 @@ pub enum Body<'a> {
 
 impl<'a> Body<'a> {
     /// The structure, and what follows it.
-    fn split<T: FromBytes>(self) -> Result<(T, &'a [u8])> {
+    pub(crate) fn split<T: FromBytes>(self) -> Result<(T, &'a [u8])> {
         let taken = match self {
             Self::Joined(bytes) => T::read_from_prefix(bytes),
             Self::Split(fixed, rest) => T::read_from_prefix(fixed).map(|(value, _)| (value, rest)),
@@ -34,7 +32,8 @@ impl<'a> Body<'a> {
         taken.map_err(|_| Errno::EINVAL)
     }
 
-    fn only<T: FromBytes>(self) -> Result<T> {
+    /// The structure alone.
+    pub(crate) fn only<T: FromBytes>(self) -> Result<T> {
         Ok(self.split()?.0)
     }
 
@@ -45,23 +44,26 @@ impl<'a> Body<'a> {
         }
     }
 
-    fn name(self) -> Result<&'a [u8]> {
+    /// A name, of a request without a structure.
+    pub(crate) fn name(self) -> Result<&'a [u8]> {
         Ok(split_name(self.rest())?.0)
     }
 
-    fn names(self) -> Result<(&'a [u8], &'a [u8])> {
+    /// Two names, of a request without a structure.
+    pub(crate) fn names(self) -> Result<(&'a [u8], &'a [u8])> {
         two_names(self.rest())
     }
 }
 
 /// A name up to its zero byte, and what follows that.
-fn split_name(bytes: &[u8]) -> Result<(&[u8], &[u8])> {
+pub(crate) fn split_name(bytes: &[u8]) -> Result<(&[u8], &[u8])> {
     let end = bytes.iter().position(|byte| *byte == 0);
     let end = end.ok_or(Errno::EINVAL)?;
     Ok((&bytes[..end], &bytes[end + 1..]))
 }
 
-fn two_names(bytes: &[u8]) -> Result<(&[u8], &[u8])> {
+/// Two names, each up to its zero byte.
+pub(crate) fn two_names(bytes: &[u8]) -> Result<(&[u8], &[u8])> {
     let (first, rest) = split_name(bytes)?;
     Ok((first, split_name(rest)?.0))
 }
@@ -105,15 +107,6 @@ pub enum Listing {
     Names,
     /// Names, and the attributes of each: READDIRPLUS.
     Plus,
-}
-
-/// The form of SETXATTR that the kernel sends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SetxattrForm {
-    /// Before `FUSE_SETXATTR_EXT`: without `setxattr_flags`.
-    Compat,
-    /// With `FUSE_SETXATTR_EXT`.
-    Extended,
 }
 
 /// What the kernel asks for.
@@ -238,324 +231,10 @@ impl<'a> Request<'a> {
         }
         Ok((header.0, Body::Joined(header.1)))
     }
-
-    /// What is asked for.
-    ///
-    /// # Errors
-    /// `EINVAL` for what does not fit its opcode, `ENOSYS` for one that is not known.
-    pub fn decode(header: InHeader, body: Body<'a>, setxattr_form: SetxattrForm) -> Result<Self> {
-        let operation = match names(header.opcode, body) {
-            Some(operation) => operation,
-            None => match files(header.opcode, body) {
-                Some(operation) => operation,
-                None => others(header.opcode, body, setxattr_form),
-            },
-        };
-        Ok(Self {
-            header,
-            operation: operation?,
-        })
-    }
-}
-
-/// What is about names and attributes.
-fn names<'a>(code: u32, body: Body<'a>) -> Option<Result<Operation<'a>>> {
-    Some(match code {
-        opcode::LOOKUP => body.name().map(Operation::Lookup),
-        opcode::FORGET => body
-            .only()
-            .map(|it: abi::ForgetIn| Operation::Forget(it.nlookup)),
-        opcode::BATCH_FORGET => forgotten(body),
-        opcode::GETATTR => Ok(Operation::Getattr),
-        opcode::STATX => Ok(Operation::Statx),
-        opcode::SETATTR => body.only().map(Operation::Setattr),
-        opcode::READLINK => Ok(Operation::Readlink),
-        opcode::SYMLINK => body
-            .names()
-            .map(|(name, target)| Operation::Symlink { name, target }),
-        opcode::MKNOD => with_name(body, Operation::Mknod),
-        opcode::MKDIR => with_name(body, Operation::Mkdir),
-        opcode::UNLINK => body.name().map(Operation::Unlink),
-        opcode::RMDIR => body.name().map(Operation::Rmdir),
-        opcode::RENAME => body
-            .split()
-            .and_then(|(it, rest): (abi::RenameIn, _)| rename(it.newdir, 0, rest)),
-        opcode::RENAME2 => body
-            .split()
-            .and_then(|(it, rest): (abi::Rename2In, _)| rename(it.newdir, it.flags, rest)),
-        opcode::LINK => with_name(body, |it: abi::LinkIn, name| {
-            Operation::Link(it.oldnodeid, name)
-        }),
-        opcode::CREATE => with_name(body, Operation::Create),
-        opcode::TMPFILE => body.only().map(Operation::Tmpfile),
-        _ => return None,
-    })
-}
-
-/// What is about contents.
-fn files<'a>(code: u32, body: Body<'a>) -> Option<Result<Operation<'a>>> {
-    Some(match code {
-        opcode::OPEN => body.only().map(Operation::Open),
-        opcode::READ => body.only().map(Operation::Read),
-        opcode::WRITE => body.split().and_then(|(it, rest): (abi::WriteIn, _)| {
-            let data = rest.get(..it.size as usize).ok_or(Errno::EINVAL)?;
-            Ok(Operation::Write(it, data))
-        }),
-        opcode::RELEASE => body
-            .only()
-            .map(|it: abi::ReleaseIn| Operation::Release(it.fh)),
-        opcode::FLUSH => Ok(Operation::Flush),
-        opcode::FSYNC => body.only().map(|it: abi::FsyncIn| {
-            let integrity = match it.fsync_flags & abi::flags::FSYNC_FDATASYNC {
-                0 => Integrity::File,
-                _ => Integrity::Data,
-            };
-            Operation::Fsync(it.fh, integrity)
-        }),
-        opcode::FSYNCDIR => Ok(Operation::Fsyncdir),
-        opcode::SYNCFS => Ok(Operation::Syncfs),
-        opcode::FALLOCATE => body.only().map(Operation::Fallocate),
-        opcode::LSEEK => body.only().map(Operation::Lseek),
-        opcode::COPY_FILE_RANGE => copy_file_range(body, CountWidth::Bits32),
-        opcode::COPY_FILE_RANGE_64 => copy_file_range(body, CountWidth::Bits64),
-        opcode::OPENDIR => Ok(Operation::Opendir),
-        opcode::READDIR => readdir(body, Listing::Names),
-        opcode::READDIRPLUS => readdir(body, Listing::Plus),
-        opcode::RELEASEDIR => Ok(Operation::Releasedir),
-        _ => return None,
-    })
-}
-
-fn copy_file_range(body: Body<'_>, width: CountWidth) -> Result<Operation<'_>> {
-    Ok(Operation::CopyFileRange(body.only()?, width))
-}
-
-fn readdir(body: Body<'_>, listing: Listing) -> Result<Operation<'_>> {
-    Ok(Operation::Readdir(body.only()?, listing))
-}
-
-fn others(code: u32, body: Body<'_>, setxattr_form: SetxattrForm) -> Result<Operation<'_>> {
-    Ok(match code {
-        opcode::STATFS => Operation::Statfs,
-        opcode::SETXATTR => return setxattr(body, setxattr_form),
-        opcode::GETXATTR => {
-            let (it, rest): (abi::GetxattrIn, _) = body.split()?;
-            Operation::Getxattr(it.size, split_name(rest)?.0)
-        }
-        opcode::LISTXATTR => Operation::Listxattr(body.only::<abi::GetxattrIn>()?.size),
-        opcode::REMOVEXATTR => Operation::Removexattr(body.name()?),
-        opcode::ACCESS => Operation::Access,
-        opcode::INIT => Operation::Init(init(body)?),
-        opcode::INTERRUPT => Operation::Interrupt(body.only::<abi::InterruptIn>()?.unique),
-        opcode::BMAP => Operation::Bmap(body.only()?),
-        opcode::DESTROY => Operation::Destroy,
-        opcode::IOCTL => {
-            let (it, rest): (abi::IoctlIn, _) = body.split()?;
-            Operation::Ioctl(it, rest.get(..it.in_size as usize).ok_or(Errno::EINVAL)?)
-        }
-        _ => return Err(Errno::ENOSYS),
-    })
-}
-
-fn with_name<'a, T: FromBytes>(
-    body: Body<'a>,
-    make: impl FnOnce(T, &'a [u8]) -> Operation<'a>,
-) -> Result<Operation<'a>> {
-    let (value, rest) = body.split()?;
-    Ok(make(value, split_name(rest)?.0))
-}
-
-fn rename(newdir: u64, flags: u32, rest: &[u8]) -> Result<Operation<'_>> {
-    let (old, new) = two_names(rest)?;
-    Ok(Operation::Rename {
-        newdir,
-        flags,
-        old,
-        new,
-    })
-}
-
-fn forgotten(body: Body<'_>) -> Result<Operation<'_>> {
-    let (it, rest): (abi::BatchForgetIn, _) = body.split()?;
-    let len = (it.count as usize).checked_mul(size_of::<abi::ForgetOne>());
-    let all = len.and_then(|len| rest.get(..len)).ok_or(Errno::EINVAL)?;
-    Ok(Operation::BatchForget(all))
 }
 
 /// What [`Operation::BatchForget`] reports: nodes, and how many lookups of each.
 pub fn each_forgotten(bytes: &[u8]) -> impl Iterator<Item = abi::ForgetOne> {
     let pieces = bytes.chunks_exact(size_of::<abi::ForgetOne>());
     pieces.filter_map(|piece| abi::ForgetOne::read_from_bytes(piece).ok())
-}
-
-fn setxattr(body: Body<'_>, form: SetxattrForm) -> Result<Operation<'_>> {
-    let (it, rest) = match form {
-        SetxattrForm::Extended => body.split()?,
-        SetxattrForm::Compat => {
-            let (short, rest): (abi::SetxattrInCompat, _) = body.split()?;
-            let it = abi::SetxattrIn {
-                size: short.size,
-                flags: short.flags,
-                ..abi::SetxattrIn::default()
-            };
-            (it, rest)
-        }
-    };
-    let (name, rest) = split_name(rest)?;
-    let value = rest.get(..it.size as usize).ok_or(Errno::EINVAL)?;
-    Ok(Operation::Setxattr(it, name, value))
-}
-
-fn init(body: Body<'_>) -> Result<abi::InitIn> {
-    if let Ok(it) = body.only() {
-        return Ok(it);
-    }
-    let short: abi::InitInCompat = body.only()?;
-    Ok(abi::InitIn {
-        major: short.major,
-        minor: short.minor,
-        max_readahead: short.max_readahead,
-        flags: short.flags,
-        ..abi::InitIn::default()
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-    use zerocopy::IntoBytes;
-
-    use super::*;
-
-    fn header(code: u32) -> InHeader {
-        InHeader {
-            opcode: code,
-            ..InHeader::default()
-        }
-    }
-
-    fn bytes(parts: &[&[u8]]) -> Vec<u8> {
-        parts.concat()
-    }
-
-    #[test]
-    fn names_and_data_are_borrowed_from_where_they_stand() {
-        let it = abi::Rename2In {
-            newdir: 7,
-            flags: 1,
-            padding: 0,
-        };
-        let body = bytes(&[it.as_bytes(), b"old\0new\0"]);
-        let read = Request::decode(
-            header(opcode::RENAME2),
-            Body::Joined(&body),
-            SetxattrForm::Extended,
-        )
-        .unwrap();
-        let Operation::Rename {
-            newdir,
-            flags,
-            old,
-            new,
-        } = read.operation
-        else {
-            panic!("{read:?}");
-        };
-        assert_eq!((newdir, flags, old, new), (7, 1, &b"old"[..], &b"new"[..]));
-
-        let it = abi::WriteIn {
-            size: 3,
-            offset: 9,
-            ..abi::WriteIn::default()
-        };
-        let mut fixed = it.as_bytes().to_vec();
-        fixed.resize(128, 0xEE);
-        let split = Body::Split(&fixed, b"abc...");
-        let read = Request::decode(header(opcode::WRITE), split, SetxattrForm::Extended).unwrap();
-        let Operation::Write(it, data) = read.operation else {
-            panic!("{read:?}");
-        };
-        assert_eq!((it.offset, data), (9, &b"abc"[..]));
-    }
-
-    #[test]
-    fn both_forms_of_setxattr() {
-        let long = abi::SetxattrIn {
-            size: 2,
-            flags: 1,
-            setxattr_flags: 1,
-            padding: 0,
-        };
-        let short = abi::SetxattrInCompat { size: 2, flags: 1 };
-        for (form, setxattr_flags, body) in [
-            (
-                SetxattrForm::Extended,
-                1,
-                bytes(&[long.as_bytes(), b"user.a\0xy"]),
-            ),
-            (
-                SetxattrForm::Compat,
-                0,
-                bytes(&[short.as_bytes(), b"user.a\0xy"]),
-            ),
-        ] {
-            let read = Request::decode(header(opcode::SETXATTR), Body::Joined(&body), form);
-            let Operation::Setxattr(it, name, value) = read.unwrap().operation else {
-                panic!("{form:?}");
-            };
-            assert_eq!((it.flags, it.setxattr_flags), (1, setxattr_flags));
-            assert_eq!((name, value), (&b"user.a"[..], &b"xy"[..]));
-        }
-    }
-
-    #[test]
-    fn what_does_not_fit_is_refused() {
-        let decode = |code, body: &[u8]| {
-            Request::decode(header(code), Body::Joined(body), SetxattrForm::Extended).map(|_| ())
-        };
-        assert_eq!(decode(opcode::LOOKUP, b"name"), Err(Errno::EINVAL));
-        assert_eq!(decode(opcode::SYMLINK, b"name\0target"), Err(Errno::EINVAL));
-        assert_eq!(decode(opcode::READ, b"short"), Err(Errno::EINVAL));
-        let many = abi::BatchForgetIn {
-            count: u32::MAX,
-            dummy: 0,
-        };
-        assert_eq!(
-            decode(opcode::BATCH_FORGET, many.as_bytes()),
-            Err(Errno::EINVAL)
-        );
-        let write = abi::WriteIn {
-            size: u32::MAX,
-            ..abi::WriteIn::default()
-        };
-        assert_eq!(decode(opcode::WRITE, write.as_bytes()), Err(Errno::EINVAL));
-        assert_eq!(decode(4096, b""), Err(Errno::ENOSYS));
-        assert!(Request::header(b"too short").is_err());
-        let lying = InHeader {
-            len: 41,
-            ..InHeader::default()
-        };
-        assert!(Request::header(lying.as_bytes()).is_err());
-    }
-
-    proptest! {
-        #[test]
-        fn no_bytes_are_too_strange(
-            code in 0u32..60,
-            body in proptest::collection::vec(any::<u8>(), 0..300),
-            at in 0usize..300,
-            form in prop_oneof![Just(SetxattrForm::Compat), Just(SetxattrForm::Extended)],
-        ) {
-            let at = at.min(body.len());
-            let split = Body::Split(&body[..at], &body[at..]);
-            for body in [Body::Joined(&body), split] {
-                if let Ok(read) = Request::decode(header(code), body, form)
-                    && let Operation::BatchForget(all) = read.operation
-                {
-                    each_forgotten(all).for_each(drop);
-                }
-            }
-            _ = Request::header(&body);
-        }
-    }
 }

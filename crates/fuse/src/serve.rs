@@ -8,8 +8,9 @@ use crate::abi::flags::init as has;
 use crate::answer::Answer;
 use crate::init::Negotiated;
 use crate::pending_reply::Channel;
+use crate::protocol::{self, Protocol};
 use crate::reply::Out;
-use crate::request::{Request, SetxattrForm};
+use crate::request::Request;
 use crate::server::Server;
 
 /// Answers requests of a mount, of as many threads as there are.
@@ -32,11 +33,11 @@ pub trait Serve: Debug + Send + Sync + Sized + 'static {
     /// Those of the engine.
     fn finish(&self) -> uext4::Result<()>;
 
-    /// The form of SETXATTR that the kernel sends.
-    fn setxattr_form(&self) -> SetxattrForm {
+    /// The form in which the kernel asks.
+    fn protocol(&self) -> &'static Protocol {
         match self.negotiated() {
-            Some(negotiated) if negotiated.has(has::SETXATTR_EXT) => SetxattrForm::Extended,
-            _ => SetxattrForm::Compat,
+            Some(negotiated) if negotiated.has(has::SETXATTR_EXT) => &protocol::CURRENT,
+            _ => &protocol::BEFORE_SETXATTR_EXT,
         }
     }
 }

@@ -22,6 +22,7 @@ use crate::errno::Result;
 use crate::omitted::Omitted;
 use crate::owners::Owners;
 use crate::pending_reply::Channel;
+use crate::protocol::Protocol;
 use crate::reply::{Out, Validity};
 use crate::request::{Body, Request};
 use crate::serve::Serve as _;
@@ -321,6 +322,11 @@ impl Client {
 
     /// Asks and waits for the answer, in both forms that requests have.
     pub fn ask(&self, code: u32, id: u64, body: &[u8]) -> Result<Vec<u8>> {
+        self.ask_by(self.server.protocol(), code, id, body)
+    }
+
+    /// The same in another form of the protocol.
+    pub fn ask_by(&self, protocol: &Protocol, code: u32, id: u64, body: &[u8]) -> Result<Vec<u8>> {
         let unique = self.unique.fetch_add(2, SeqCst);
         let header = InHeader {
             len: (size_of::<InHeader>() + body.len()) as u32,
@@ -335,7 +341,7 @@ impl Client {
         let bytes = [header.as_bytes(), body].concat();
         let (header, body) = Request::header(&bytes)?;
         assert!(matches!(body, Body::Joined(_)));
-        let request = Request::decode(header, body, self.server.setxattr_form())?;
+        let request = protocol.decode(header, body)?;
         let mut buffer = vec![0; 1 << 21];
         let mut out = Out::new(&mut buffer);
         match self.server.handle(&request, &mut out, &self.channel()) {

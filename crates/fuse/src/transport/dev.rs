@@ -202,7 +202,7 @@ impl<S: Serve> EventLoop<S> {
             // Nothing that could be answered.
             return Ok(true);
         };
-        let form = self.server.setxattr_form();
+        let protocol = self.server.protocol();
         let (server, device, channel) = (&self.server, &self.device, &self.channel);
         let (terms, reply) = (&self.terms, &mut self.reply);
         let mut is_refused = false;
@@ -210,7 +210,7 @@ impl<S: Serve> EventLoop<S> {
         let served = self.part.serve(|| {
             let (_, payload) = reply.split_at_mut(HEADER);
             let mut out = Out::new(payload);
-            let answer = match Request::decode(header_in, body, form) {
+            let answer = match protocol.decode(header_in, body) {
                 Ok(mut request) => {
                     if let Operation::Init(asked) = &mut request.operation {
                         terms.narrow(asked);

@@ -50,7 +50,7 @@ use crate::errno::{Errno, Result};
 use crate::inflight::{InflightTracker, Part};
 use crate::pending_reply::Channel;
 use crate::reply::Out;
-use crate::request::{Body, Request};
+use crate::request::Body;
 use crate::serve::Serve;
 use crate::transport::dev::{Device, header};
 use commands::{Commands, Event};
@@ -209,7 +209,7 @@ impl<S: Serve> Queue<S> {
             len => (&payload[..len], Out::new(&mut self.reply)),
         };
         let body = Body::Split(head.op_in.as_bytes(), carried);
-        let answer = match Request::decode(asked, body, self.server.setxattr_form()) {
+        let answer = match self.server.protocol().decode(asked, body) {
             Ok(request) => self
                 .part
                 .serve(|| self.server.handle(&request, &mut out, &self.channel)),

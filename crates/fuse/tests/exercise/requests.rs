@@ -9,7 +9,8 @@ use uext4::{OpenOptions, Volume};
 use uext4_blockdev::SystemClock;
 use uext4_fuse::abi::{InHeader, InitIn, opcode};
 use uext4_fuse::errno::Result;
-use uext4_fuse::request::{Request, SetxattrForm};
+use uext4_fuse::protocol;
+use uext4_fuse::request::Request;
 use uext4_fuse::{Channel, Out, Server, Validity};
 use zerocopy::IntoBytes;
 
@@ -40,11 +41,11 @@ fn ask(server: &Arc<Server>, header: InHeader, body: &[u8], reply: &mut [u8]) {
     let Ok((header, body)) = Request::header(&bytes) else {
         return;
     };
-    let form = match header.uid & 1 {
-        0 => SetxattrForm::Compat,
-        _ => SetxattrForm::Extended,
+    let protocol = match header.uid & 1 {
+        0 => &protocol::BEFORE_SETXATTR_EXT,
+        _ => &protocol::CURRENT,
     };
-    let Ok(request) = Request::decode(header, body, form) else {
+    let Ok(request) = protocol.decode(header, body) else {
         return;
     };
     let channel: Arc<dyn Channel> = Arc::new(Unheard);
