@@ -128,10 +128,19 @@ impl FileDevice {
         })
     }
 
+    /// What the system says of the file.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn metadata(&self) -> Result<Metadata, Error> {
+        let found = self.file.metadata();
+        found.map_err(|source| Error::io("stat", 0, source))
+    }
+
     /// The file opened once more, for reading, if its path still names it.
     #[must_use]
     pub fn reader(&self) -> Option<File> {
-        open_again(&self.path, &self.file.metadata().ok()?)
+        open_again(&self.path, &self.metadata().ok()?)
     }
 
     fn opened(mut file: File, path: &Path, access: Access) -> io::Result<Self> {

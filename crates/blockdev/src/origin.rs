@@ -23,8 +23,8 @@
 //!
 //! Without a snapshot, a write takes a lock for reading that few threads share. With one, the
 //! first write to a chunk reads and copies it. What all snapshots of an origin may hold is
-//! bounded; one that needs more ends, and says so to its reader: no write ever fails or waits for
-//! a reader.
+//! bounded; past that the one that holds most ends, gives back its memory, and says so to its
+//! reader: no write ever fails or waits for a reader.
 //!
 //! # Locks
 //!
@@ -39,10 +39,11 @@ use std::io;
 use std::iter::once;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use rustix::fs::{FallocateFlags, fallocate};
 
 use crate::{BlockDevice, Error, ReadRequest, WriteRequest};
 
@@ -88,7 +89,11 @@ pub struct Origin {
 /// On a cache line of its own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Lock(RwLock<()>);
+struct Lock {
+    held: RwLock<()>,
+    /// Writes that were begun with it.
+    writes: AtomicU64,
+}
 
 /// The snapshots of an origin.
 #[derive(Debug, Default)]
@@ -115,6 +120,7 @@ struct Store {
 pub struct Kept {
     origin: Weak<Origin>,
     number: u64,
+    writes: u64,
 }
 
 impl Layout {
@@ -192,7 +198,7 @@ impl Origin {
         let layout = Layout::new(self.device.len());
         // The last byte: the file has its length by it.
         store.write_all_at(&[State::Holds.byte()], layout.state())?;
-        let held: Vec<_> = self.writing.iter().map(|lock| lock.0.write()).collect();
+        let held: Vec<_> = self.writing.iter().map(|it| it.held.write()).collect();
         let mut kept = self.kept.lock();
         kept.next += 1;
         let number = kept.next;
@@ -203,24 +209,59 @@ impl Origin {
             has: HashMap::new(),
             chunks: 0,
         });
-        self.count.store(kept.stores.len(), Ordering::Relaxed);
+        self.count.store(kept.stores.len(), Ordering::Release);
+        let writes = self.writes();
         drop(held);
         Ok(Kept {
             origin: Arc::downgrade(self),
             number,
+            writes,
+        })
+    }
+
+    /// Writes that have begun so far.
+    pub fn writes(&self) -> u64 {
+        let all = self.writing.iter();
+        all.map(|it| it.writes.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Ends all snapshots: for the end of the process that writes, before another may.
+    pub fn end_all(&self) {
+        let mut kept = self.kept.lock();
+        while !kept.stores.is_empty() {
+            kept.end(0, State::Ended);
+        }
+        self.count.store(0, Ordering::Release);
+    }
+
+    /// The ranges of one that may hold anything but zeroes: only these change when it is discarded.
+    fn data_in(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
+        let mut at = range.start;
+        std::iter::from_fn(move || {
+            if at >= range.end {
+                return None;
+            }
+            let rest = at..range.end;
+            let found = self.device.next_data(at).unwrap_or(Some(rest))?;
+            let found = found.start.max(at)..found.end.min(range.end);
+            at = found.end.max(at + 1);
+            (found.start < found.end).then_some(found)
         })
     }
 
     /// Keeps what is about to be overwritten. Held until it is.
     fn before_write(&self, ranges: impl Iterator<Item = Range<u64>>) -> RwLockReadGuard<'_, ()> {
-        let held = self.writing[lock_of_thread()].0.read();
-        // A snapshot begins with the lock held: what is read here is not older than it.
-        if self.count.load(Ordering::Relaxed) > 0 {
+        let lock = &self.writing[lock_of_thread()];
+        let held = lock.held.read();
+        lock.writes.fetch_add(1, Ordering::Relaxed);
+        // A snapshot begins with the lock held: what is read here is not older than it. One that
+        // has ended says so to its reader before this says that there is none.
+        if self.count.load(Ordering::Acquire) > 0 {
             let mut kept = self.kept.lock();
             for range in ranges {
                 kept.keep(&*self.device, &range);
             }
-            self.count.store(kept.stores.len(), Ordering::Relaxed);
+            self.count.store(kept.stores.len(), Ordering::Release);
             // The store has the old bytes before the device has others.
             fence(Ordering::SeqCst);
         }
@@ -238,7 +279,14 @@ impl Drop for Kept {
         if let Some(at) = kept.stores.iter().position(is_it) {
             kept.end(at, State::Ended);
         }
-        origin.count.store(kept.stores.len(), Ordering::Relaxed);
+        origin.count.store(kept.stores.len(), Ordering::Release);
+    }
+}
+
+impl Kept {
+    /// How many writes of the origin had begun, and ended, when it began.
+    pub fn writes(&self) -> u64 {
+        self.writes
     }
 }
 
@@ -250,54 +298,52 @@ impl Keeping {
             return;
         }
         let chunks = range.start / CHUNK..end.div_ceil(CHUNK);
-        let mut at = 0;
-        while at < self.stores.len() {
-            match self.keep_in(at, device, chunks.clone()) {
-                Ok(()) => at += 1,
-                Err(state) => self.end(at, state),
-            }
+        let numbers: Vec<u64> = self.stores.iter().map(|store| store.number).collect();
+        for number in numbers {
+            self.keep_in(number, device, chunks.clone());
         }
     }
 
     /// Has one store keep those that it does not have.
-    fn keep_in(
-        &mut self,
-        at: usize,
-        device: &dyn BlockDevice,
-        chunks: Range<u64>,
-    ) -> Result<(), State> {
-        let store = &mut self.stores[at];
+    fn keep_in(&mut self, number: u64, device: &dyn BlockDevice, chunks: Range<u64>) {
         let mut chunk = chunks.start;
-        // The device may be longer by now.
-        let end = chunks.end.min(store.layout.chunks());
-        while chunk < end {
-            let run = store.missing(chunk, end.min(chunk.saturating_add(RUN)));
-            if run.is_empty() {
-                chunk = run.end;
-                continue;
+        // Where there is no room, the store itself may be the one that ends.
+        while let Some(at) = self.stores.iter().position(|it| it.number == number) {
+            let store = &mut self.stores[at];
+            // The device may be longer by now.
+            let end = chunks.end.min(store.layout.chunks());
+            if chunk >= end {
+                return;
             }
+            let run = store.missing(chunk, end.min(chunk.saturating_add(RUN)));
             let count = run.end - run.start;
             if self.chunks + count > CHUNKS_MAX {
-                return Err(State::Full);
+                let most = (0..self.stores.len()).max_by_key(|&at| self.stores[at].chunks);
+                self.end(most.unwrap_or(at), State::Full);
+                continue;
+            }
+            chunk = run.end;
+            if count == 0 {
+                continue;
             }
             self.chunks += count;
             store.chunks += count;
-            let copied = store.copy(device, &run, &mut self.buffer);
-            copied.map_err(|_| State::Failed)?;
-            chunk = run.end;
+            if store.copy(device, &run, &mut self.buffer).is_err() {
+                self.end(at, State::Failed);
+            }
         }
-        Ok(())
     }
 
     /// Ends a snapshot, for a reason that its reader finds.
     fn end(&mut self, at: usize, state: State) {
         let store = self.stores.swap_remove(at);
         self.chunks -= store.chunks;
-        // A store that cannot be written is given up by its reader, which waits for the origin's
-        // end too.
-        _ = store
-            .file
-            .write_all_at(&[state.byte()], store.layout.state());
+        let place = store.layout.state();
+        // Its page is there since the beginning.
+        _ = store.file.write_all_at(&[state.byte()], place);
+        // The reader may live for long. It looks at the state last.
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        _ = fallocate(&store.file, flags, 0, place);
     }
 }
 
@@ -399,12 +445,12 @@ impl BlockDevice for Origin {
     }
 
     fn discard(&self, offset: u64, len: u64) -> Result<(), Error> {
-        let _held = self.before_write(once(offset..offset.saturating_add(len)));
+        let _held = self.before_write(self.data_in(offset..offset.saturating_add(len)));
         self.device.discard(offset, len)
     }
 
     fn trim(&self, offset: u64, len: u64) -> Result<bool, Error> {
-        let _held = self.before_write(once(offset..offset.saturating_add(len)));
+        let _held = self.before_write(self.data_in(offset..offset.saturating_add(len)));
         self.device.trim(offset, len)
     }
 

@@ -144,6 +144,7 @@ impl BlockDevice for Snapshot {
         let now = now.map(|range| range.start..range.end.min(self.len));
         fence(Ordering::SeqCst);
         let kept = self.next_kept(offset);
+        let kept = kept.and_then(|kept| self.check().map(|()| kept));
         let kept = kept.map_err(|source| Error::io("seek", offset, source))?;
         Ok(match (now, kept) {
             (Some(now), Some(kept)) if kept.start < now.start => Some(kept),

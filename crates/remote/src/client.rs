@@ -10,11 +10,12 @@ use std::io;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
 use uext4::{Error, RemoteError, Result};
 
 use crate::frame::{DESCRIPTORS_MAX, FRAME_MAX, Frame, receive, send};
@@ -43,8 +44,8 @@ pub enum Passed<'a> {
 #[derive(Clone, Debug)]
 pub struct Client {
     state: Arc<Mutex<State>>,
-    /// The other end has not closed it.
-    is_connected: Arc<AtomicBool>,
+    /// The same stream as in the state.
+    stream: Arc<UnixStream>,
 }
 
 #[derive(Debug)]
@@ -80,8 +81,7 @@ impl Client {
     pub fn new(stream: UnixStream) -> io::Result<Self> {
         let receiving = stream.try_clone()?;
         let (sender, received) = sync_channel(FRAMES);
-        let is_connected = Arc::new(AtomicBool::new(true));
-        let connected = Arc::clone(&is_connected);
+        let looked_at = Arc::new(stream.try_clone()?);
         let named = thread::Builder::new().name("uext4-answers".to_owned());
         named.spawn(move || {
             loop {
@@ -91,9 +91,6 @@ impl Client {
                     Err(error) => Err(error),
                 };
                 let is_end = frame.is_err();
-                if is_end {
-                    connected.store(false, Ordering::SeqCst);
-                }
                 if sender.send(frame).is_err() || is_end {
                     break;
                 }
@@ -116,13 +113,19 @@ impl Client {
         };
         Ok(Self {
             state: Arc::new(Mutex::new(state)),
-            is_connected,
+            stream: looked_at,
         })
     }
 
-    /// Whether the other end has not closed the connection, as far as is known.
+    /// Whether the other end has not closed the connection.
     pub fn is_connected(&self) -> bool {
-        self.is_connected.load(Ordering::SeqCst)
+        let mut byte = [0];
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        match recv(&*self.stream, &mut byte[..], flags) {
+            Ok((_, 0)) => false,
+            Ok(_) | Err(Errno::WOULDBLOCK | Errno::INTR) => true,
+            Err(_) => false,
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

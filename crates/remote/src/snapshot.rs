@@ -6,8 +6,9 @@
 //!         ── reads both, and asks no more ──
 //! ```
 //! The snapshot is of a moment after everything that had returned before the request was made
-//! durable, and as a power cut would leave it then: who opens it replays the journal in memory. It
-//! holds as long as the connection.
+//! durable, and as a power cut would leave it then: who opens it replays the journal in memory.
+//! Without a journal it is of a moment in which nothing waited to be written, and is refused where
+//! there is none. It holds as long as the connection.
 
 use std::fs::File;
 use std::io;
@@ -19,9 +20,13 @@ use std::sync::Arc;
 use rustix::fs::{MemfdFlags, fcntl_get_seals, memfd_create};
 use uext4::{Error, RemoteError, Result, Volume};
 use uext4_blockdev::{BlockDevice, Error as BlockError, FileDevice, Kept, Origin, Snapshot};
+use uext4_ondisk::features::Compat;
 
 use crate::client::{Client, Passed};
 use crate::wire::{Answer, Request};
+
+/// How often a moment is looked for in which nothing is written.
+const TRIES: u32 = 20;
 
 /// What a process that has a file system open needs to let others read it.
 #[derive(Debug)]
@@ -59,15 +64,45 @@ impl Disk {
         let unusable =
             |error| Error::Device(BlockError::io("use the store of a snapshot", 0, error));
         let store = store.try_clone().map_err(unusable)?;
-        fs.sync()?;
         let len = self.origin.len();
-        let kept = self.origin.keep(store).map_err(unusable)?;
+        let kept = self.begin(fs, &store, unusable)?;
         let answer = Answer::Snapshot {
             len,
             offset: self.offset,
             partition: self.partition,
         };
         Ok((kept, answer))
+    }
+
+    /// Begins it where the file system is consistent: anywhere, with a journal; without one, where
+    /// nothing was written since everything was.
+    fn begin(
+        &self,
+        fs: &Volume,
+        store: &File,
+        unusable: impl Fn(io::Error) -> Error,
+    ) -> Result<Kept> {
+        let features = fs.geometry().features;
+        let has_journal = features.compat.contains(Compat::HAS_JOURNAL);
+        let mut before = None;
+        for _ in 0..TRIES {
+            match fs.sync() {
+                // What is on the device can be read, and is what there is.
+                Ok(()) | Err(Error::Aborted { .. }) => {}
+                Err(error) => return Err(error),
+            }
+            let store = store.try_clone().map_err(&unusable)?;
+            let kept = self.origin.keep(store).map_err(&unusable)?;
+            if has_journal || before == Some(kept.writes()) {
+                return Ok(kept);
+            }
+            drop(kept);
+            before = Some(self.origin.writes());
+        }
+        Err(Error::Unsupported {
+            what: "a snapshot of a file system without a journal that is written all the time"
+                .to_owned(),
+        })
     }
 
     /// What passes with the answer.
@@ -120,6 +155,17 @@ fn unexpected() -> Error {
     }
 }
 
+impl Served {
+    /// A daemon that was killed did not end the snapshot, and another may write by now.
+    fn check(&self, offset: u64) -> std::result::Result<(), BlockError> {
+        let ended = || io::Error::other("the daemon of the mount has ended meanwhile");
+        match self.client.is_connected() {
+            true => Ok(()),
+            false => Err(BlockError::io("read", offset, ended())),
+        }
+    }
+}
+
 impl BlockDevice for Served {
     fn len(&self) -> u64 {
         self.snapshot.len()
@@ -139,15 +185,7 @@ impl BlockDevice for Served {
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> std::result::Result<(), BlockError> {
         self.snapshot.read_at(offset, buf)?;
-        // A daemon that was killed did not end the snapshot, and another may write by now.
-        match self.client.is_connected() {
-            true => Ok(()),
-            false => Err(BlockError::io(
-                "read",
-                offset,
-                io::Error::other("the daemon of the mount has ended meanwhile"),
-            )),
-        }
+        self.check(offset)
     }
 
     fn write_at(&self, _: u64, _: &[u8]) -> std::result::Result<(), BlockError> {
@@ -163,6 +201,8 @@ impl BlockDevice for Served {
     }
 
     fn next_data(&self, offset: u64) -> std::result::Result<Option<Range<u64>>, BlockError> {
-        self.snapshot.next_data(offset)
+        let found = self.snapshot.next_data(offset)?;
+        self.check(offset)?;
+        Ok(found)
     }
 }

@@ -80,6 +80,11 @@ impl RemoteTree {
         &self.client
     }
 
+    /// The path of the directory that stands for the root; empty for the root.
+    pub fn prefix(&self) -> &[u8] {
+        &self.prefix
+    }
+
     fn path(&self, path: &[u8]) -> Vec<u8> {
         match self.prefix.is_empty() {
             true => path.to_vec(),

@@ -73,7 +73,8 @@ fn holes_of_the_device_that_had_data_are_data_of_the_snapshot() {
 fn a_snapshot_that_has_ended_cannot_be_read() {
     let (_device, origin, kept, snapshot) = begun(LEN);
     drop(kept);
-    origin.write_at(0, &[9; 10]).unwrap();
+    origin.discard(0, LEN as u64).unwrap();
+    assert!(snapshot.next_data(0).is_err());
     let error = snapshot.read_at(50_000, &mut [0; 10]).unwrap_err();
     assert!(error.to_string().contains("ended"), "{error}");
     assert_eq!(origin.count.load(Ordering::Relaxed), 0);
@@ -86,7 +87,22 @@ fn a_snapshot_that_would_hold_too_much_ends_and_the_write_is_done() {
     let device = Arc::new(MemoryDevice::new(len));
     let origin = Arc::new(Origin::new(device.clone()));
     let (_kept, full) = another(&device, &origin);
+    // Holes are not kept.
     origin.trim(0, len).unwrap();
+    assert_eq!(origin.kept.lock().chunks, 0);
+    for at in (0..CHUNKS_MAX - 1).step_by(64) {
+        origin.write_at(at * CHUNK, &[3; 64 * 4096]).unwrap();
+    }
+    // The one that holds most ends, not the one that needs more.
+    let (_new, small) = another(&device, &origin);
+    for at in 0..10 {
+        origin.write_at(at * CHUNK, &[4]).unwrap();
+    }
+    let mut read = [0; 10];
+    small.read_at(0, &mut read).unwrap();
+    assert_eq!(read, [3; 10]);
+    origin.end_all();
+    assert!(small.read_at(0, &mut read).is_err());
     let error = full.read_at(0, &mut [0; 10]).unwrap_err();
     assert!(
         error.to_string().contains("more was overwritten"),
@@ -96,7 +112,6 @@ fn a_snapshot_that_would_hold_too_much_ends_and_the_write_is_done() {
     // There is room for another.
     let (_kept, next) = another(&device, &origin);
     origin.write_at(0, &[2; 10]).unwrap();
-    let mut read = [0; 10];
     next.read_at(0, &mut read).unwrap();
     assert_eq!(read, [1; 10]);
 }
