@@ -94,7 +94,8 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return ended(not_a_command(&error, is_json)),
     };
-    let exit = match command_line::run(&cli) {
+    let done = command_line::run(&cli);
+    let exit = match done.and_then(|exit| still::check_snapshots().map(|()| exit)) {
         Ok(exit) => exit,
         Err(failure) => report(failure),
     };

@@ -4,7 +4,7 @@
 //! ```text
 //! /run/uext4/0:57            root's mounts; else $XDG_RUNTIME_DIR/uext4/0:57; mode 0600
 //!   ◀── "metrics\n", or a GET of HTTP       ──▶ the page of crate::metrics, then the end
-//!   ◀── "operations 1 VERSION\n"            ──▶ "ok IMAGE\n", then frames of uext4_remote;
+//!   ◀── "operations 2 VERSION\n"            ──▶ "ok IMAGE\n", then frames of uext4_remote;
 //!                                               "reading IMAGE\n"; or why not
 //! ```
 
@@ -33,7 +33,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Clients with commands at the same time, at most.
 const CLIENTS_MAX: usize = 16;
 /// What one with commands says first: both ends must be of one version.
-pub const QUESTION: &str = concat!("operations 1 ", env!("CARGO_PKG_VERSION"), "\n");
+pub const QUESTION: &str = concat!("operations 2 ", env!("CARGO_PKG_VERSION"), "\n");
 /// What it is answered.
 pub const GREETING: &str = "ok ";
 /// What it is answered by a mount for reading, whose image can be opened.

@@ -31,6 +31,8 @@ pub struct Mount {
     shown: Shown,
     /// The directory of the file system that stands for the root; empty for the root.
     pub prefix: Vec<u8>,
+    /// The image that the daemon says it has.
+    has: String,
 }
 
 /// What a mount of ours does with commands.
@@ -39,7 +41,7 @@ pub enum Door {
     /// Its daemon takes them.
     Open(Mount, Client),
     /// The image does not change, and can be read by others.
-    Reading(Mount, PlaceArgs),
+    Reading(Mount),
 }
 
 /// A daemon's answer to the question.
@@ -81,15 +83,19 @@ fn of_directory(dir: &Path, metadata: &fs::Metadata) -> Result<Option<Door>, Fai
     let within = shown.root.strip_prefix("/").unwrap_or(&shown.root);
     let prefix = within.join(real.strip_prefix(&place).unwrap_or(Path::new("")));
     let prefix = prefix.as_os_str().as_bytes().to_vec();
-    let mount = Mount {
+    let mut mount = Mount {
         place,
         shown,
         prefix,
+        has: String::new(),
     };
     let met = connect(&mount.shown).map_err(|error| refused(dir, &mount, &error))?;
     match met {
         Greeted::Open(stream, _) => open(dir, mount, stream).map(Some),
-        Greeted::Reading(has) => reading(dir, mount, &has).map(Some),
+        Greeted::Reading(has) => {
+            mount.has = has;
+            Ok(Some(Door::Reading(mount)))
+        }
     }
 }
 
@@ -100,18 +106,43 @@ fn open(given: &Path, mount: Mount, stream: UnixStream) -> Result<Door, Failure>
     }
 }
 
-/// A mount for reading whose image is where it was, and holds nothing but the file system.
-fn reading(dir: &Path, mount: Mount, has: &str) -> Result<Door, Failure> {
-    let place = PlaceArgs {
-        image: mount.shown.source.clone(),
-        offset: None,
-        partition: None,
-    };
-    let found = fs::metadata(&place.image);
-    match found.is_ok_and(|found| identity(&found, &place) == *has) {
-        true => Ok(Door::Reading(mount, place)),
-        false => Err(refused(dir, &mount, &for_reading())),
+impl Mount {
+    /// Whether nothing is changed through it.
+    pub fn is_read_only(&self) -> bool {
+        self.shown.is_read_only
     }
+
+    /// The image of a mount for reading, if it has nothing but the file system.
+    pub fn image(&self) -> PlaceArgs {
+        PlaceArgs {
+            image: self.shown.source.clone(),
+            offset: None,
+            partition: None,
+        }
+    }
+
+    /// Makes sure that a file that was opened is the one that the daemon has. Every user may have a
+    /// mount that says so of any file: believed are root, the user, and the file's owner.
+    ///
+    /// # Errors
+    /// Exit 8 with the image to be given.
+    pub fn must_have(&self, opened: &fs::Metadata, dir: &Path) -> Result<(), Failure> {
+        let is_it = identity(opened, &self.image()) == self.has;
+        if is_it && believed(opened).contains(&self.shown.owner) {
+            return Ok(());
+        }
+        let (dir, image) = (dir.display(), self.shown.source.display());
+        let what = format_args!(
+            "{dir}: shows a file system in {image} for reading, and is not read in its place"
+        );
+        let hint = "give the image itself, with the --partition or --offset of the mount";
+        Err(Failure::new(Exit::CouldNot, what).hint(hint))
+    }
+}
+
+/// Whose mounts are believed to have a file.
+fn believed(file: &fs::Metadata) -> [u32; 3] {
+    [0, rustix::process::geteuid().as_raw(), file.uid()]
 }
 
 fn for_reading() -> io::Error {
@@ -123,19 +154,18 @@ fn of_image(place: &PlaceArgs, metadata: &fs::Metadata) -> Result<Option<Door>, 
     let (Ok(real), Ok(all)) = (fs::canonicalize(&place.image), mountinfo::all()) else {
         return Ok(None);
     };
-    // Every user may have a mount that says it shows the image: believed are root, the user, and
-    // the image's owner.
-    let believed = [0, rustix::process::geteuid().as_raw(), metadata.uid()];
+    let believed = believed(metadata);
     let identity = identity(metadata, place);
     for (dir, shown) in all {
         let is_it = fs::canonicalize(&shown.source).is_ok_and(|of| of == real);
-        if !is_it || shown.is_read_only || !believed.contains(&shown.owner) {
+        if !is_it || !believed.contains(&shown.owner) {
             continue;
         }
         let mount = Mount {
             place: dir,
             shown,
             prefix: Vec::new(),
+            has: String::new(),
         };
         match connect(&mount.shown) {
             Ok(Greeted::Open(stream, has)) if has == identity => {
@@ -250,8 +280,7 @@ fn refused(image: &Path, mount: &Mount, error: &io::Error) -> Failure {
                 "{image}: it is mounted at {place}, and the daemon of that mount takes no commands: \
                  {error}"
             );
-            let hint =
-                format!("`uext4 umount {place}` first, or change it there with other programs");
+            let hint = format!("`uext4 umount {place}` first, or use it there with other programs");
             Failure::new(Exit::CouldNot, what).hint(hint)
         }
     }

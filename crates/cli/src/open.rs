@@ -41,6 +41,8 @@ pub struct Source {
     pub snapshot: Option<Arc<dyn BlockDevice>>,
     /// Bytes of the image.
     pub len: u64,
+    /// The image, and where in it the file system is.
+    pub place: PlaceArgs,
 }
 
 /// Opens the file system for reading: where a mount of ours has it, as it is now.
@@ -52,8 +54,22 @@ pub fn open(args: &ImageArgs) -> Result<Image, Failure> {
     options.memory = Some(READING_MEMORY);
     options.replay_journal = !args.no_replay;
     options.superblock = args.superblock;
-    let still = Still::open(&args.place)?;
-    let fs = open_whole(still.whole, &still.place, &options)?;
+    open_still(Still::open(&args.place)?, &options)
+}
+
+/// Opens for reading what another process serves, as it is now.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_served(fs: &RemoteTree, image: &Path) -> Result<Image, Failure> {
+    let mut options = OpenOptions::default();
+    options.memory = Some(READING_MEMORY);
+    let still = Still::served(fs.client(), image, fs.prefix().to_vec())?;
+    open_still(still, &options)
+}
+
+fn open_still(still: Still, options: &OpenOptions) -> Result<Image, Failure> {
+    let fs = open_whole(still.whole, &still.place, options)?;
     Ok(match still.dir {
         Some(dir) => fs.below(&dir),
         None => fs,
@@ -190,6 +206,7 @@ pub fn to_copy(place: &PlaceArgs) -> Result<Source, Failure> {
         device,
         len: still.whole.len(),
         snapshot: still.is_snapshot.then_some(still.whole),
+        place: still.place,
     })
 }
 
@@ -328,8 +345,8 @@ pub fn must_stay_as_it_is(image: &Path) -> Result<(), Failure> {
 /// mount's.
 pub fn open_tree(args: &WriteArgs) -> Result<Tree, Failure> {
     let (mount, client) = match mounted::find(&args.place)? {
-        Some(Door::Open(mount, client)) => (mount, client),
-        Some(Door::Reading(mount, _)) => {
+        Some(Door::Open(mount, client)) if !mount.is_read_only() => (mount, client),
+        Some(Door::Open(mount, _) | Door::Reading(mount)) => {
             return Err(mounted::is_for_reading(&args.place.image, &mount));
         }
         None => return open_rw(args).map(Tree::Local),

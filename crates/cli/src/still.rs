@@ -1,9 +1,10 @@
 //! Images that are read, which nothing may change meanwhile.
 
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use uext4_blockdev::{Access, BlockDevice, Error as BlockError, FileDevice};
+use uext4_remote::client::Client;
 use uext4_remote::snapshot::{self, Within};
 
 use crate::args::PlaceArgs;
@@ -11,6 +12,23 @@ use crate::device_failure::device_failure;
 use crate::ending::after_ending;
 use crate::failure::Failure;
 use crate::mounted::{self, Door};
+
+/// The snapshots that are read, which hold until they are checked.
+static SNAPSHOTS: Mutex<Vec<(PathBuf, Arc<dyn BlockDevice>)>> = Mutex::new(Vec::new());
+
+/// Makes sure that all snapshots held until now, and lets go of them: a command that goes on after
+/// errors of reading has not succeeded if that is why it had them.
+///
+/// # Errors
+/// Exit 8 with the reason why one does not.
+pub fn check_snapshots() -> Result<(), Failure> {
+    let mut all = SNAPSHOTS.lock().unwrap_or_else(PoisonError::into_inner);
+    for (image, snapshot) in all.drain(..) {
+        let read = snapshot.read_at(0, &mut [0]);
+        read.map_err(|error| device_failure(&image, &error))?;
+    }
+    Ok(())
+}
 
 /// An image that does not change while it is read, and where in it the file system is.
 pub struct Still {
@@ -63,25 +81,12 @@ impl Still {
             false => None,
         };
         match door {
-            Some(Door::Open(mount, client)) => {
-                let kept = snapshot::of(&client, image);
-                let (whole, Within { offset, partition }) =
-                    kept.map_err(|error| Failure::engine(image.display(), &error))?;
-                let place = PlaceArgs {
-                    image: image.clone(),
-                    offset,
-                    partition,
-                };
-                Ok(Self {
-                    whole,
-                    place,
-                    dir: Some(mount.prefix),
-                    is_snapshot: true,
-                })
-            }
-            Some(Door::Reading(mount, place)) => {
-                let whole = locked(&place.image);
-                let whole = whole.map_err(|error| device_failure(&place.image, &error))?;
+            Some(Door::Open(mount, client)) => Self::served(&client, image, mount.prefix),
+            Some(Door::Reading(mount)) => {
+                let place = mount.image();
+                let failed = |error| device_failure(&place.image, &error);
+                let whole = locked(&place.image).map_err(failed)?;
+                mount.must_have(&whole.metadata().map_err(failed)?, image)?;
                 Ok(Self {
                     whole: Arc::new(whole),
                     place,
@@ -91,5 +96,29 @@ impl Still {
             }
             None => Err(device_failure(image, &error)),
         }
+    }
+
+    /// A snapshot of the image that the other end of `client` writes, with the directory that
+    /// stands for the root.
+    ///
+    /// # Errors
+    /// Exit 8.
+    pub fn served(client: &Client, image: &Path, dir: Vec<u8>) -> Result<Self, Failure> {
+        let kept = snapshot::of(client, image);
+        let (whole, Within { offset, partition }) =
+            kept.map_err(|error| Failure::engine(image.display(), &error))?;
+        let place = PlaceArgs {
+            image: image.to_owned(),
+            offset,
+            partition,
+        };
+        let mut all = SNAPSHOTS.lock().unwrap_or_else(PoisonError::into_inner);
+        all.push((image.to_owned(), Arc::clone(&whole)));
+        Ok(Self {
+            whole,
+            place,
+            dir: Some(dir),
+            is_snapshot: true,
+        })
     }
 }

@@ -67,9 +67,9 @@ struct Uuids {
 
 /// Makes the copy.
 pub fn run(args: &CloneArgs, out: &mut Output) -> Result<Exit, Failure> {
-    let image = &args.place.image;
     // Open until the copy is whole, so that no other program writes to it.
     let source = open::to_copy(&args.place)?;
+    let image = &source.place.image;
     open::must_not_be_mounted(image)?;
     let replaced = replaced(image, &args.to, args.force)?;
     let progress = Copying::new(source.len);
@@ -81,7 +81,7 @@ pub fn run(args: &CloneArgs, out: &mut Output) -> Result<Exit, Failure> {
     })?;
     drop(progress);
     let uuids = match args.keep_uuid {
-        false => args.change(&copy)?,
+        false => args.change(&copy, &source.place)?,
         true => {
             let uuid = superblock(&*source.device, image)?.s_uuid;
             Uuids {
@@ -139,10 +139,10 @@ fn unchanged(failure: Failure) -> Failure {
 
 impl CloneArgs {
     /// Gives the copy its UUID.
-    fn change(&self, copy: &Copy) -> Result<Uuids, Failure> {
-        let image = &self.place.image;
+    fn change(&self, copy: &Copy, place: &PlaceArgs) -> Result<Uuids, Failure> {
+        let image = &place.image;
         let uuid = self.uuid.map_or_else(random_uuid, Ok)?;
-        let part = || open::part(Arc::new(copy.device()?), &self.place);
+        let part = || open::part(Arc::new(copy.device()?), place);
         let found = superblock(&*part()?, image)?;
         if found.features().incompat.contains(Incompat::RECOVER) {
             let options = OpenOptions::default();

@@ -229,6 +229,10 @@ pub fn run(args: &MountArgs, out: &mut Output) -> Result<Exit, Failure> {
         print_mounted(args);
     }
     let ended = serving.session.wait();
+    // Before another may write to the image.
+    if let Some(disk) = &opened.disk {
+        disk.origin.end_all();
+    }
     drop(opened);
     let wrong = ended.as_ref().err().map(ToString::to_string);
     if let Some(unmount_status) = &serving.unmount_status {

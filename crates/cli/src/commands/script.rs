@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
 use clap::{ArgMatches, Args, Command, CommandFactory, FromArgMatches, Parser};
-use uext4::Volume;
+use uext4::{Image, Volume};
 use uext4_remote::Tree;
 
 use super::change::{self, Operation, Target};
@@ -19,6 +19,7 @@ use super::{
 use crate::args::{PlaceArgs, WriteArgs};
 use crate::failure::{Complaints, Exit, Failure};
 use crate::open;
+use crate::still;
 use shapes::Shapes;
 
 /// Bytes of a line: more than any command needs.
@@ -309,7 +310,14 @@ fn run_line(
         Line::Fallocate(line) => line,
         Line::Touch(line) => line,
         // A look that writes nothing: it is to find what is dirty.
-        Line::Stats(line) => return bdi::run(line, opened_here(fs)?, out),
+        Line::Stats(line) => match fs {
+            Tree::Local(fs) => return bdi::run(line, fs, out),
+            Tree::Remote(_) => {
+                let what = "the image is mounted, and its daemon has the statistics";
+                let hint = "`uext4 stats DIR`, with the directory of the mount";
+                return Err(Failure::new(Exit::CouldNot, what).hint(hint));
+            }
+        },
         _ => return read(args, fs, line, out),
     };
     operation.apply(&mut Target {
@@ -321,28 +329,27 @@ fn run_line(
     Ok(Exit::Success)
 }
 
-/// The file system, where this process has it open.
-fn opened_here(fs: &Tree) -> Result<&Volume, Failure> {
-    match fs {
-        Tree::Local(fs) => Ok(fs),
-        Tree::Remote(_) => {
-            let what = "the image is mounted, and this command only reads";
-            Err(Failure::new(Exit::CouldNot, what).hint("read it in the mount with other programs"))
-        }
-    }
-}
-
 /// Commands that change nothing.
 fn read(args: &ScriptArgs, fs: &Tree, line: &Line, out: &mut Output) -> Result<Exit, Failure> {
-    // Data that wait to be written lie in no block that `stat` could report.
-    if matches!(line, Line::Stat(_) | Line::Sync) {
+    // Data that wait to be written lie in no block that `stat` could report; a snapshot has none.
+    if matches!(line, Line::Sync) || matches!((line, fs), (Line::Stat(_), Tree::Local(_))) {
         let synced = fs.sync();
         synced.map_err(|error| Failure::engine(args.image.place.image.display(), &error))?;
     }
     if matches!(line, Line::Sync) {
         return Ok(Exit::Success);
     }
-    let fs = opened_here(fs)?;
+    match fs {
+        Tree::Local(fs) => read_from(fs, line, out),
+        Tree::Remote(fs) => {
+            let now = open::open_served(fs, &args.image.place.image)?;
+            let exit = read_from(&now, line, out)?;
+            still::check_snapshots().map(|()| exit)
+        }
+    }
+}
+
+fn read_from(fs: &Image, line: &Line, out: &mut Output) -> Result<Exit, Failure> {
     match line {
         Line::Getfattr(line) => getfattr::run(line, fs, out),
         Line::Lsattr(line) => lsattr::run(line, fs, out),

@@ -297,7 +297,7 @@ fn rubbish_ends_its_connection_and_nothing_else() {
     for rubbish in [&[0xFF; 64][..], &[9, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF]] {
         let mut stream = UnixStream::connect(&socket).unwrap();
         stream
-            .write_all(format!("operations 1 {version}\n").as_bytes())
+            .write_all(format!("operations 2 {version}\n").as_bytes())
             .unwrap();
         stream.write_all(rubbish).unwrap();
         _ = stream.shutdown(std::net::Shutdown::Write);

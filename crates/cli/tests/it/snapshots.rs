@@ -108,6 +108,12 @@ fn a_directory_of_a_mount_for_reading_is_read() {
     assert_eq!(refused.status.code(), Some(8), "{refused:?}");
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(said.contains("mounted for reading"), "{said}");
+    let copy = mount.scratch.path().join("copy");
+    uext4_ok(&["clone", text(&etc), text(&copy)]);
+    assert_eq!(
+        uext4_ok(&["cat", text(&copy), "/etc/passwd"]),
+        b"root:x:0:0\n"
+    );
     // One that is none of ours is none.
     let other = uext4(&["ls", text(mount.scratch.path())]);
     assert_eq!(other.status.code(), Some(8), "{other:?}");
@@ -236,5 +242,68 @@ fn what_was_written_before_is_read_without_a_sync() {
     fs::remove_file(&gone).unwrap();
     let refused = uext4(&["cat", text(Path::new(&dir)), "/etc/passwd"]);
     assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+    mount.judged();
+}
+
+#[test]
+fn a_script_reads_what_its_lines_before_have_made() {
+    if !can_mount() {
+        return;
+    }
+    let mount = mount_with_files("rw");
+    let script = mount.scratch.path().join("script");
+    let lines =
+        "mkdir inner/new\nls inner/new\nmv passwd inner/new\nls inner/new\ncat inner/new/passwd\n";
+    fs::write(&script, lines).unwrap();
+    let etc = mount.dir().join("etc");
+    let printed = uext4_ok(&["script", "-f", text(&script), text(&etc)]);
+    assert_eq!(String::from_utf8(printed).unwrap(), "passwd\nroot:x:0:0\n");
+    fs::write(&script, "stats\n").unwrap();
+    let refused = uext4(&["script", "-f", text(&script), text(&etc)]);
+    assert_eq!(refused.status.code(), Some(8), "{refused:?}");
+    mount.judged();
+}
+
+#[test]
+fn a_directory_says_where_in_the_image_it_is() {
+    if !can_mount() {
+        return;
+    }
+    let mount = mount_with_files("rw").unmounted();
+    let (image, dir) = (mount.image(), mount.dir());
+    // The file system begins after as many zeroes.
+    let mut bytes = vec![0; 3 << 20];
+    bytes.extend(fs::read(&image).unwrap());
+    let disk = mount.scratch.path().join("disk");
+    fs::write(&disk, bytes).unwrap();
+    let begins = ["--offset", "3M"];
+    uext4_ok(&[&["mount"], &begins[..], &[text(&disk), text(&dir)]].concat());
+    let (etc, copy) = (dir.join("etc"), mount.scratch.path().join("copy"));
+    fs::write(etc.join("passwd"), "new").unwrap();
+    assert_eq!(uext4_ok(&["cat", text(&etc), "passwd"]), b"new");
+    let by_image = [&["cat"], &begins[..], &[text(&disk), "/etc/passwd"]].concat();
+    assert_eq!(uext4_ok(&by_image), b"new");
+    uext4_ok(&["clone", text(&dir), text(&copy)]);
+    uext4_ok(&["umount", text(&dir)]);
+    uext4_ok(&[&["check"], &begins[..], &[text(&copy)]].concat());
+    let of_copy = [&["cat"], &begins[..], &[text(&copy), "/etc/passwd"]].concat();
+    assert_eq!(uext4_ok(&of_copy), b"new");
+}
+
+#[test]
+fn without_a_journal_a_moment_of_rest_is_read() {
+    if !can_mount() {
+        return;
+    }
+    let mount = Mount::new(&["-t", "ext4", "-O", "^has_journal"], 64);
+    let (image, dir) = (mount.image(), mount.dir());
+    for round in 0..5 {
+        let contents = format!("round {round}\n");
+        fs::write(dir.join(format!("f{round}")), &contents).unwrap();
+        let path = format!("/f{round}");
+        let read = uext4_ok(&["cat", text(&image), &path]);
+        assert_eq!(String::from_utf8(read).unwrap(), contents);
+    }
+    uext4_ok(&["fsck", "-nf", text(&image)]);
     mount.judged();
 }
