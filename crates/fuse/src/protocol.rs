@@ -1,6 +1,7 @@
 //! Bytes from the kernel → requests, as a table: for each opcode how what stands behind the header
 //! is read. Another form of the protocol is another table, which is chosen at INIT
-//! ([`Serve::protocol`](crate::serve::Serve::protocol)); what serves requests sees operations alone.
+//! ([`Serve::protocol`](crate::serve::Serve::protocol)); what serves requests sees operations
+//! alone.
 //!
 //! No bytes make this panic, and nothing is taken by a number that was read: what does not fit is
 //! refused with `EINVAL`, an opcode that is not known with `ENOSYS`.
