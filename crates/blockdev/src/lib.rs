@@ -114,6 +114,6 @@ pub use file::{Access, FileDevice};
 pub use memory::MemoryDevice;
 pub use origin::{Kept, Origin};
 pub use scratch::{Bytes, Scratch, Words};
-pub use snapshot::Snapshot;
+pub use snapshot::{Snapshot, Writer};
 pub use sub::SubDevice;
 pub use sys::checkpoint;

@@ -1,6 +1,7 @@
 //! What an [`Origin`](crate::Origin) held when its snapshot began, read by a process that has the
 //! device and the store.
 
+use std::fmt::Debug;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -17,6 +18,13 @@ use crate::{BlockDevice, Error};
 /// Chunks whose places are looked at together.
 const PIECE: u64 = 1024;
 
+/// The process that has the origin.
+pub trait Writer: Debug + Send + Sync {
+    /// Whether it still runs. If it was killed, it did not end the snapshot, and another may write
+    /// by now.
+    fn is_running(&self) -> bool;
+}
+
 /// A snapshot for reading. Any thread may read; none waits for the origin.
 #[derive(Debug)]
 pub struct Snapshot {
@@ -24,6 +32,7 @@ pub struct Snapshot {
     store: File,
     layout: Layout,
     len: u64,
+    writer: Box<dyn Writer>,
 }
 
 impl Snapshot {
@@ -32,13 +41,19 @@ impl Snapshot {
     ///
     /// # Errors
     /// [`Error::OutOfRange`] if the device is shorter.
-    pub fn new(device: Arc<dyn BlockDevice>, store: File, len: u64) -> Result<Self, Error> {
+    pub fn new(
+        device: Arc<dyn BlockDevice>,
+        store: File,
+        len: u64,
+        writer: Box<dyn Writer>,
+    ) -> Result<Self, Error> {
         Error::check_range(0, len, device.len())?;
         Ok(Self {
             device,
             store,
             layout: Layout::new(len),
             len,
+            writer,
         })
     }
 
@@ -72,7 +87,8 @@ impl Snapshot {
         self.store.read_exact_at(&mut state, self.layout.state())?;
         let [state] = state;
         Err(io::Error::other(match State::of(state) {
-            State::Holds => return Ok(()),
+            State::Holds if self.writer.is_running() => return Ok(()),
+            State::Holds => "the process that writes it, a mount's daemon, has ended meanwhile",
             State::Ended => "the snapshot has ended: what was written since was not kept",
             State::Full => {
                 "more was overwritten meanwhile than a snapshot keeps: try it when less is written"

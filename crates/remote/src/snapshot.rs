@@ -12,14 +12,15 @@
 
 use std::fs::File;
 use std::io;
-use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
 use rustix::fs::{MemfdFlags, fcntl_get_seals, memfd_create};
 use uext4::{Error, RemoteError, Result, Volume};
-use uext4_blockdev::{BlockDevice, Error as BlockError, FileDevice, Kept, Origin, Snapshot};
+use uext4_blockdev::{
+    BlockDevice, Error as BlockError, FileDevice, Kept, Origin, Snapshot, Writer,
+};
 use uext4_ondisk::features::Compat;
 
 use crate::client::{Client, Passed};
@@ -111,11 +112,10 @@ impl Disk {
     }
 }
 
-/// A snapshot that another process keeps.
-#[derive(Debug)]
-struct Served {
-    snapshot: Snapshot,
-    client: Client,
+impl Writer for Client {
+    fn is_running(&self) -> bool {
+        self.is_connected()
+    }
 }
 
 /// Begins a snapshot of the image of the file system that the other end of `client` serves, and
@@ -140,69 +140,14 @@ pub fn of(client: &Client, image: &Path) -> Result<(Arc<dyn BlockDevice>, Within
     };
     let file: OwnedFd = image_file.ok_or_else(unexpected)?;
     let device = FileDevice::of_file(File::from(file), image)?;
-    let snapshot = Snapshot::new(Arc::new(device), File::from(store), len)?;
-    let served = Served {
-        snapshot,
-        client: client.clone(),
-    };
-    Ok((Arc::new(served), Within { offset, partition }))
+    let writer = Box::new(client.clone());
+    let snapshot = Snapshot::new(Arc::new(device), File::from(store), len, writer)?;
+    Ok((Arc::new(snapshot), Within { offset, partition }))
 }
 
 fn unexpected() -> Error {
     Error::Remote {
         kind: RemoteError::FileSystem,
         message: "the daemon of the mount gave an answer to another request".to_owned(),
-    }
-}
-
-impl Served {
-    /// A daemon that was killed did not end the snapshot, and another may write by now.
-    fn check(&self, offset: u64) -> std::result::Result<(), BlockError> {
-        let ended = || io::Error::other("the daemon of the mount has ended meanwhile");
-        match self.client.is_connected() {
-            true => Ok(()),
-            false => Err(BlockError::io("read", offset, ended())),
-        }
-    }
-}
-
-impl BlockDevice for Served {
-    fn len(&self) -> u64 {
-        self.snapshot.len()
-    }
-
-    fn is_read_only(&self) -> bool {
-        true
-    }
-
-    fn sector_size(&self) -> u32 {
-        self.snapshot.sector_size()
-    }
-
-    fn is_rotational(&self) -> bool {
-        self.snapshot.is_rotational()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> std::result::Result<(), BlockError> {
-        self.snapshot.read_at(offset, buf)?;
-        self.check(offset)
-    }
-
-    fn write_at(&self, _: u64, _: &[u8]) -> std::result::Result<(), BlockError> {
-        Err(BlockError::ReadOnly)
-    }
-
-    fn flush(&self) -> std::result::Result<(), BlockError> {
-        Ok(())
-    }
-
-    fn discard(&self, _: u64, _: u64) -> std::result::Result<(), BlockError> {
-        Err(BlockError::ReadOnly)
-    }
-
-    fn next_data(&self, offset: u64) -> std::result::Result<Option<Range<u64>>, BlockError> {
-        let found = self.snapshot.next_data(offset)?;
-        self.check(offset)?;
-        Ok(found)
     }
 }

@@ -6,9 +6,19 @@ use std::thread;
 use proptest::prelude::*;
 
 use super::*;
-use crate::{MemoryDevice, Snapshot};
+use crate::{MemoryDevice, Snapshot, Writer};
 
 const LEN: usize = 40 * CHUNK as usize + 100;
+
+/// A process that goes on.
+#[derive(Debug)]
+struct Running;
+
+impl Writer for Running {
+    fn is_running(&self) -> bool {
+        true
+    }
+}
 
 /// An origin over a device that counts up, and a snapshot of it.
 fn begun(len: usize) -> (Arc<MemoryDevice>, Arc<Origin>, Kept, Snapshot) {
@@ -22,7 +32,7 @@ fn begun(len: usize) -> (Arc<MemoryDevice>, Arc<Origin>, Kept, Snapshot) {
 fn another(device: &Arc<MemoryDevice>, origin: &Arc<Origin>) -> (Kept, Snapshot) {
     let store = tempfile::tempfile().unwrap();
     let kept = origin.keep(store.try_clone().unwrap()).unwrap();
-    let snapshot = Snapshot::new(device.clone(), store, origin.len()).unwrap();
+    let snapshot = Snapshot::new(device.clone(), store, origin.len(), Box::new(Running)).unwrap();
     (kept, snapshot)
 }
 
@@ -120,11 +130,11 @@ fn a_snapshot_that_would_hold_too_much_ends_and_the_write_is_done() {
 fn a_store_of_rubbish_is_an_error() {
     let (device, _origin, _kept, _) = begun(LEN);
     let short = tempfile::tempfile().unwrap();
-    let snapshot = Snapshot::new(device.clone(), short, LEN as u64).unwrap();
+    let snapshot = Snapshot::new(device.clone(), short, LEN as u64, Box::new(Running)).unwrap();
     assert!(snapshot.read_at(0, &mut [0; 10]).is_err());
     assert!(snapshot.write_at(0, &[0; 10]).is_err());
     let long = tempfile::tempfile().unwrap();
-    assert!(Snapshot::new(device, long, LEN as u64 + 1).is_err());
+    assert!(Snapshot::new(device, long, LEN as u64 + 1, Box::new(Running)).is_err());
 }
 
 proptest! {
