@@ -13,7 +13,7 @@ use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
 use crate::origin::{CHUNK, Layout, State};
-use crate::{BlockDevice, Error};
+use crate::{BlockDevice, Error, ReadRequest};
 
 /// Chunks whose places are looked at together.
 const PIECE: u64 = 1024;
@@ -136,6 +136,19 @@ impl BlockDevice for Snapshot {
         fence(Ordering::SeqCst);
         let restored = self.restore(offset, buf).and_then(|()| self.check());
         restored.map_err(|source| Error::io("read", offset, source))
+    }
+
+    fn read_many(&self, requests: &mut [ReadRequest<'_>]) -> Result<(), Error> {
+        for request in requests.iter() {
+            Error::check_range(request.offset, request.buf.len() as u64, self.len)?;
+        }
+        self.device.read_many(requests)?;
+        fence(Ordering::SeqCst);
+        let restored = requests
+            .iter_mut()
+            .try_for_each(|request| self.restore(request.offset, request.buf));
+        let restored = restored.and_then(|()| self.check());
+        restored.map_err(|source| Error::io("read", 0, source))
     }
 
     fn write_at(&self, _: u64, _: &[u8]) -> Result<(), Error> {

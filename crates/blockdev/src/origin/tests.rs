@@ -62,6 +62,17 @@ fn every_way_to_write_is_kept() {
         snapshot.read_at(offset as u64, &mut part).unwrap();
         assert_eq!(part, before[offset..offset + len], "{offset}");
     }
+    let mut many = [vec![0; 5000], vec![0; 10], vec![0; 4096]];
+    let offsets = [4000, 9000, 60_000];
+    let mut requests: Vec<ReadRequest<'_>> = many
+        .iter_mut()
+        .zip(offsets)
+        .map(|(buf, offset)| ReadRequest { offset, buf })
+        .collect();
+    snapshot.read_many(&mut requests).unwrap();
+    for (part, offset) in many.iter().zip(offsets.map(|offset| offset as usize)) {
+        assert_eq!(*part, before[offset..offset + part.len()], "{offset}");
+    }
 }
 
 #[test]
