@@ -9,7 +9,7 @@
 //!                         └── Remote ── Client ═ socket ═ Server ──► engine
 //!                                                           └─────► Observer: the kernel forgets
 //! ```
-//! * [`tree`]: [`Tree`] and [`Node`], what commands are written against;
+//! * [`tree`], [`node`]: [`Tree`] and [`Node`], what commands are written against;
 //! * [`client`], [`server`]: the two ends; [`wire`]: what passes between them; [`frame`]: how;
 //! * [`entry`]: one name with all that belongs to it, made where the file system is open: `put` and
 //!   `untar` send one request for each, do not wait for its answer, and pass the descriptor that
@@ -29,6 +29,7 @@ pub mod client;
 pub mod entry;
 pub mod frame;
 pub mod gate;
+pub mod node;
 mod passed;
 pub mod put_mode;
 pub mod putter;
@@ -38,4 +39,5 @@ pub mod snapshot;
 pub mod tree;
 pub mod wire;
 
-pub use tree::{Node, RemoteTree, Tree};
+pub use node::Node;
+pub use tree::{RemoteTree, Tree};

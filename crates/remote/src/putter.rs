@@ -10,9 +10,10 @@ use uext4::{Error, FileType, NewInode, OpenInode, RemoteError, Result, Timestamp
 
 use crate::client::{Client, Passed, error_of};
 use crate::entry::{self, Entry, Made, Read};
+use crate::node::Node;
 use crate::put_mode::PutMode;
 use crate::refusal::Cause;
-use crate::tree::{Node, Tree};
+use crate::tree::Tree;
 use crate::wire::{Answer, Attribute, Extent, Known, NewEntry, Request, Slot, Source};
 
 /// Bytes of contents that are sent in a request where no descriptor has them.

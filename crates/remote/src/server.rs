@@ -209,6 +209,11 @@ impl Connection<'_> {
             }
             Request::Sync => self.server.fs.sync().map(|()| Answer::Done),
             Request::Snapshot(store) => self.begin_snapshot(*store, passed),
+            Request::SetQuota(whose, id, limits) => {
+                let fs = &self.server.fs;
+                fs.set_quota((*whose).into(), *id, (*limits).into())?;
+                Ok(Answer::Done)
+            }
             _ => self.answer_names(request),
         }
     }
@@ -344,6 +349,7 @@ impl Connection<'_> {
                 Answer::Xattrs(all.map(|it| (it.name.into(), it.value.into())).collect())
             }
             Request::Xattr(slot, name) => Answer::Bytes(self.file(*slot)?.xattr(name)?.into()),
+            Request::ShareXattrs(slot) => Answer::Shared(self.file(*slot)?.share_xattrs()?),
             Request::Fsync(slot) => {
                 self.file(*slot)?.fsync()?;
                 Answer::Done

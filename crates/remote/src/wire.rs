@@ -16,6 +16,7 @@
 use serde::{Deserialize, Serialize};
 use serde_bytes::{ByteBuf, Bytes};
 use uext4::data::Fallocate;
+use uext4::quota::{QuotaKind, QuotaLimits};
 use uext4::xattr::SetMode;
 use uext4::{
     Creation, FileType, FollowLast, InodeFlags, NewInode, RenameMode, SetAttributes, SetTime,
@@ -102,6 +103,26 @@ pub enum Range {
     Collapse,
     /// What follows moves up.
     Insert,
+}
+
+/// Whose use of space is limited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Whose {
+    /// A user's.
+    User,
+    /// A group's.
+    Group,
+    /// A project's.
+    Project,
+}
+
+/// Limits: names as in [`QuotaLimits`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    space_hard: u64,
+    space_soft: u64,
+    inodes_hard: u64,
+    inodes_soft: u64,
 }
 
 /// A part of a new file, and where its contents lie.
@@ -241,6 +262,10 @@ pub enum Request<'a> {
     ),
     /// Allocates or frees a range.
     Fallocate(Slot, Range, u64, u64),
+    /// Has a file share its block of extended attributes with others.
+    ShareXattrs(Slot),
+    /// Sets the limits of a user, group or project.
+    SetQuota(Whose, u32, Limits),
     /// Makes a file durable.
     Fsync(Slot),
     /// Makes everything durable.
@@ -301,6 +326,8 @@ pub enum Answer {
     Xattrs(Vec<(ByteBuf, ByteBuf)>),
     /// Bytes that were written.
     Written(u64),
+    /// Whether a file has another block of extended attributes now.
+    Shared(bool),
     /// A snapshot has begun.
     Snapshot {
         /// Bytes of the image.
@@ -471,6 +498,48 @@ impl From<Range> for Fallocate {
             Range::ZeroRange(keep_size) => Self::ZeroRange { keep_size },
             Range::Collapse => Self::CollapseRange,
             Range::Insert => Self::InsertRange,
+        }
+    }
+}
+
+impl From<QuotaKind> for Whose {
+    fn from(kind: QuotaKind) -> Self {
+        match kind {
+            QuotaKind::User => Self::User,
+            QuotaKind::Group => Self::Group,
+            QuotaKind::Project => Self::Project,
+        }
+    }
+}
+
+impl From<Whose> for QuotaKind {
+    fn from(whose: Whose) -> Self {
+        match whose {
+            Whose::User => Self::User,
+            Whose::Group => Self::Group,
+            Whose::Project => Self::Project,
+        }
+    }
+}
+
+impl From<QuotaLimits> for Limits {
+    fn from(limits: QuotaLimits) -> Self {
+        Self {
+            space_hard: limits.space_hard,
+            space_soft: limits.space_soft,
+            inodes_hard: limits.inodes_hard,
+            inodes_soft: limits.inodes_soft,
+        }
+    }
+}
+
+impl From<Limits> for QuotaLimits {
+    fn from(limits: Limits) -> Self {
+        Self {
+            space_hard: limits.space_hard,
+            space_soft: limits.space_soft,
+            inodes_hard: limits.inodes_hard,
+            inodes_soft: limits.inodes_soft,
         }
     }
 }

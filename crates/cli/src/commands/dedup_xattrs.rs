@@ -3,11 +3,11 @@
 use std::io::Write;
 
 use clap::Args;
-use uext4::FollowLast;
+use uext4::{FollowLast, Volume};
 
 use super::{Output, bytes, change};
 use crate::args::WriteArgs;
-use uext4_remote::{Node, Tree};
+use uext4_remote::Tree;
 
 use crate::below::each_below;
 use crate::failure::{Complaints, Exit, Failure};
@@ -37,34 +37,30 @@ pub struct DedupXattrsArgs {
 pub fn run(args: &DedupXattrsArgs, out: &mut Output) -> Result<Exit, Failure> {
     let image = &args.image.place.image;
     let shown = escaped(bytes(image.as_os_str()));
-    let fs = open::open_rw(&args.image)?;
-    if fs.stats().xattr_blocks.is_none() {
+    let fs = open::open_tree(&args.image)?;
+    let finds_none = |fs: &Volume| fs.stats().xattr_blocks.is_none();
+    if matches!(&fs, Tree::Local(fs) if finds_none(fs)) {
         let refused = Failure::new(
             Exit::Usage,
             "--options: with nombcache nothing finds equal blocks",
         );
-        return change::close(&fs, image, Err(refused));
+        return change::close_tree(&fs, image, Err(refused));
     }
     let mut complaints = Complaints::new();
     let (mut moved, mut failed) = (0u64, Vec::new());
-    let top = paths::resolve_rw(&Tree::Local(fs.clone()), b"/", FollowLast::No);
+    let top = paths::resolve_rw(&fs, b"/", FollowLast::No);
     let merged = top.map(|top| {
         each_below(
             &top,
             b"/",
-            &mut |node, path| {
-                let Node::Local(inode) = node else {
-                    return;
-                };
-                match inode.share_xattrs() {
-                    Ok(has_moved) => moved += u64::from(has_moved),
-                    Err(error) => complaints.engine(escaped(path), &error),
-                }
+            &mut |inode, path| match inode.share_xattrs() {
+                Ok(has_moved) => moved += u64::from(has_moved),
+                Err(error) => complaints.engine(escaped(path), &error),
             },
             &mut |path, error| failed.push(Failure::engine(escaped(path), error)),
         );
     });
-    change::close(&fs, image, merged)?;
+    change::close_tree(&fs, image, merged)?;
     for failure in failed {
         complaints.failure(failure)?;
     }

@@ -63,10 +63,10 @@ pub fn run(args: &QuotaArgs, out: &mut Output) -> Result<Exit, Failure> {
         let Some((id, limits)) = set else {
             return Err(Failure::new(Exit::Usage, "--set: a number is too large"));
         };
-        let volume = open::open_rw(&args.image)?;
+        let fs = open::open_tree(&args.image)?;
         let mut kinds = args.kinds().into_iter();
-        let done = kinds.try_for_each(|kind| volume.set_quota(kind, id, limits));
-        change::close(&volume, image, done.map_err(|error| args.failure(&error)))?;
+        let done = kinds.try_for_each(|kind| fs.set_quota(kind, id, limits));
+        change::close_tree(&fs, image, done.map_err(|error| args.failure(&error)))?;
         return Ok(Exit::Success);
     }
     if !(args.image.options.is_empty() && args.image.trace.is_empty()) {

@@ -403,3 +403,33 @@ fn untar_into_an_image_is_what_tar_extracts() {
     assert!(!done.status.success());
     assert_clean(&image);
 }
+
+#[test]
+fn limits_and_shared_attributes_of_a_mounted_image() {
+    if !can_mount() {
+        return;
+    }
+    let mount = Mount::new(&["-t", "ext4", "-O", "quota", "-I", "128"], 64);
+    let (image, dir) = (mount.image(), mount.dir());
+    let quota = ["quota", "--set", "1000", "1M", "1M", "3", "3", "--user"];
+    uext4_ok(&[&quota[..1], &[text(&image)], &quota[1..]].concat());
+    let shown = uext4_ok(&["quota", "--user", "--json", text(&dir)]);
+    let shown = String::from_utf8(shown).unwrap();
+    assert!(shown.contains("\"inodes_hard\":3"), "{shown}");
+    // The limit holds at once.
+    let make = |number: u32| {
+        let path = dir.join(format!("f{number}"));
+        File::create(&path).and_then(|_| std::os::unix::fs::chown(path, Some(1000), None))
+    };
+    let made = (0..5).filter(|&number| make(number).is_ok()).count();
+    assert_eq!(made, 3);
+    // Two files get equal blocks of attributes one after the other, so that they are two.
+    for (name, value) in [("f0", "a"), ("f1", "b"), ("f1", "a")] {
+        let path = format!("/{name}");
+        uext4_ok(&["setfattr", "-n", "user.x", "-v", value, text(&image), &path]);
+    }
+    let merged = uext4_ok(&["dedup-xattrs", "--json", text(&image)]);
+    let merged = String::from_utf8(merged).unwrap();
+    assert!(merged.contains("\"moved\":"), "{merged}");
+    mount.judged();
+}
