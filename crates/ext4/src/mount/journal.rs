@@ -138,6 +138,20 @@ fn journal_runs(disk: &Disk, ino: Ino) -> Result<Vec<LogRun>> {
     Ok(runs)
 }
 
+/// The first `blocks` blocks of runs of which none continues the one before it.
+pub(crate) fn first_blocks(runs: &[LogRun], blocks: u32) -> Vec<LogRun> {
+    let mut left = blocks;
+    let mut first = Vec::new();
+    for run in runs {
+        let len = run.len.min(left);
+        left -= len;
+        if len > 0 {
+            first.push(LogRun { len, ..*run });
+        }
+    }
+    first
+}
+
 /// The device as it reads after the replay.
 pub(crate) fn replayed_device(disk: &Disk, recovery: &Recovery) -> ReplayedDevice {
     let size = disk.geometry().block_size;

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use uext4::data::Fallocate;
+use uext4::format::GroupNr;
 use uext4::{
     Creation, Error, FollowLast, Image, NewInode, OpenInode, OpenOptions, RenameMode,
     SetAttributes, Volume,
@@ -14,6 +15,7 @@ use uext4_testkit::{changed, debugfs_script};
 
 use super::device::{file, made, mount};
 use super::durable::debugfs;
+use crate::left;
 
 /// A file system without checksums or a journal, after debugfs did what it was asked.
 fn crafted(requests: &[&str]) -> Arc<MemoryDevice> {
@@ -227,13 +229,13 @@ fn groups_that_are_not_there_take_no_memory() {
     }
 }
 
-/// A journal whose one transaction puts `block` in the place of block 0.
-fn replaying(device: &MemoryDevice, block: &[u8]) -> Arc<MemoryDevice> {
+/// A journal whose one transaction puts `block` in the place of block `at`.
+fn replaying(device: &MemoryDevice, at: u64, block: &[u8]) -> Arc<MemoryDevice> {
     let content = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(content.path(), block).unwrap();
     let script = format!(
         "jo
-jw -b 0 {}
+jw -b {at} {}
 jc
 ",
         content.path().display()
@@ -267,7 +269,7 @@ fn a_replayed_superblock_is_judged_before_anything_is_written() {
         ("no journal", no_journal, true),
         ("another journal", other_journal, true),
     ] {
-        let device = replaying(&device, &block);
+        let device = replaying(&device, 0, &block);
         let before = device.to_bytes();
         let read = Image::open(device.clone(), &OpenOptions::default());
         assert_eq!(read.is_ok(), can_read, "{what}: {read:?}");
@@ -276,8 +278,55 @@ fn a_replayed_superblock_is_judged_before_anything_is_written() {
         assert!(opened.is_err(), "{what}");
         assert!(before == device.to_bytes(), "{what}: something was written");
     }
-    let fs = mount(replaying(&device, &first));
+    let fs = mount(replaying(&device, 0, &first));
     fs.create(b"/new", NewInode::File, &Creation::default())
         .unwrap();
     fs.close().unwrap();
+}
+
+#[test]
+fn a_replay_may_change_the_file_of_the_journal_only_behind_the_log() {
+    let flags = "-t ext4 -b 4096 -J size=8,location=3000 -O ^metadata_csum,^64bit,^resize_inode";
+    let device = made(flags, 32_768);
+    let table = left::reader(&device).group_desc(GroupNr(0)).unwrap();
+    let table = table.inode_table.0;
+    let bytes = device.to_bytes()[table as usize * 4096..][..4096].to_vec();
+    let inode = 7 * 256;
+    let map = inode + 0x28;
+    let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
+    let (blocks, start) = (word(map + 16), word(map + 20));
+    assert_eq!((word(map + 12), blocks), (0, 2048), "one extent");
+    // Extents and how many blocks they have together.
+    let replayed = |extents: &[[u32; 3]]| {
+        let mut block = bytes.clone();
+        let mut put = |at: usize, bits: u32| block[at..at + 4].copy_from_slice(&bits.to_le_bytes());
+        let mut end = 0;
+        for (nr, [at, len, start]) in extents.iter().enumerate() {
+            put(map + 12 * (nr + 1), *at);
+            put(map + 12 * (nr + 1) + 4, *len);
+            put(map + 12 * (nr + 1) + 8, *start);
+            end = at + len;
+        }
+        put(inode + 4, end * 4096);
+        block[map + 2] = extents.len() as u8;
+        let device = replaying(&device, table, &block);
+        let before = device.to_bytes();
+        let clock = Arc::new(VirtualClock::new(1_700_000_000));
+        let opened = Volume::open(device.clone(), clock, &OpenOptions::default());
+        match opened {
+            Ok(fs) => fs.close().is_ok(),
+            Err(Error::Corrupt(_)) => {
+                assert!(before == device.to_bytes(), "something was written");
+                false
+            }
+            Err(error) => panic!("{error}"),
+        }
+    };
+    assert!(replayed(&[[0, 2048, start]]));
+    assert!(replayed(&[[0, 1000, start], [1000, 1048, start + 1000]]));
+    assert!(replayed(&[[0, 2048, start], [2048, 5, 7000]]));
+    assert!(replayed(&[[0, 2050, start]]));
+    assert!(!replayed(&[[0, 2048, start + 1]]));
+    assert!(!replayed(&[[0, 2047, start]]));
+    assert!(!replayed(&[[0, 2047, start], [2047, 5, 7000]]));
 }
