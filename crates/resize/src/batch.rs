@@ -211,6 +211,14 @@ impl<'a> Batch<'a> {
     /// # Errors
     /// [`Error::JournalTooSmall`], those of the journal and the device.
     pub fn commit(&mut self) -> Result<()> {
+        self.commit_for(Recovery::ByAnybody)
+    }
+
+    /// The same for a transaction that not any recovery can be trusted with.
+    ///
+    /// # Errors
+    /// Those of [`Batch::commit`].
+    pub fn commit_for(&mut self, recovery: Recovery) -> Result<()> {
         self.store_bitmaps()?;
         self.store_descs()?;
         if self.edits.is_empty() {
@@ -218,13 +226,7 @@ impl<'a> Batch<'a> {
         }
         self.superblock.update_checksum();
         let (state, blocks) = (&self.state, &self.edits);
-        transaction::commit(
-            state,
-            self.clock,
-            blocks,
-            &self.superblock,
-            Recovery::ByAnybody,
-        )?;
+        transaction::commit(state, self.clock, blocks, &self.superblock, recovery)?;
         self.edits.clear();
         self.reopen()
     }

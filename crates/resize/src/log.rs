@@ -2,7 +2,8 @@
 //!
 //! The kernel maps the log before it replays it, and uses that map afterwards: no transaction may
 //! change where the log lies. So the log changes its place by one write of its inode, which lies
-//! within a sector, while the log is empty; the two transactions around it leave the log alone:
+//! within a sector, while the log is empty; the two transactions around it leave the log alone. The
+//! tables of a map lie where nothing refers to yet, and are written before its inode is:
 //!
 //! ```text
 //!                     log               behind it: blocks that the log's superblock leaves out
@@ -12,7 +13,8 @@
 //! 3. transaction      new
 //! ```
 //! Whatever cuts it off, all these blocks belong to the inode, the log is where it says, and its
-//! superblock says how long it is.
+//! superblock says how long it is. The kernel does not replay the third step: it would go on to
+//! keep others from the blocks that the inode has given up.
 
 use std::collections::BTreeMap;
 use std::iter;
@@ -30,7 +32,7 @@ use crate::batch::Batch;
 use crate::extents::{self, Tree, push};
 use crate::inodes::MapKind;
 use crate::state::LOG_RUNS_MAX;
-use crate::transaction::{Copied, write};
+use crate::transaction::{Copied, Recovery, write};
 use crate::{Error, Result, indirect, quota};
 
 /// A map that is to be, with the blocks of its tables.
@@ -198,7 +200,8 @@ impl Log {
         }
         let more = need as i64 - clusters - tables.len() as i64;
         self.put(batch, &map, more)?;
-        batch.commit()
+        // The kernel would go on with the map of before.
+        batch.commit_for(Recovery::NotByKernel)
     }
 
     /// The blocks of the map that the inode has.
@@ -311,13 +314,12 @@ impl Log {
         Ok(bytes)
     }
 
-    /// Lets the transaction give the inode this map, and the superblock its copy of that.
+    /// Lets the next transaction give the inode this map, and the superblock its copy of that.
     fn put(&self, batch: &mut Batch<'_>, map: &Map, clusters: i64) -> Result<()> {
         let bytes = self.inode(batch, map, clusters)?;
         batch.put_inode(self.ino, bytes)?;
-        for (&block, bytes) in &map.blocks {
-            batch.put(block, bytes.clone());
-        }
+        // The transaction changes the inode alone: by its map the log is found that it is in.
+        write(&**batch.state.device(), self.size, &map.blocks)?;
         let len = map.len << self.size.log2();
         batch.superblock.back_up_journal(&map.i_block, len);
         Ok(())

@@ -99,8 +99,10 @@ pub fn capacity(state: &State, clock: &Arc<dyn Clock>) -> Result<usize> {
 pub enum Recovery {
     /// Any.
     ByAnybody,
-    /// Not the kernel's: it reads how many groups there are before it replays the log, and goes on
-    /// with that number. It must not mount until e2fsck or a mount of ours has replayed it.
+    /// Not the kernel's: it reads how many groups there are, and the journal's inode, before it
+    /// replays the log, and goes on with that: it would use groups that have gone, and refuse to
+    /// use blocks that the journal has given up. It must not mount until e2fsck or a mount of ours
+    /// has replayed it.
     NotByKernel,
 }
 

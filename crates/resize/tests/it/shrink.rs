@@ -7,17 +7,13 @@ use std::process::Command;
 use std::sync::Arc;
 
 use tempfile::TempDir;
-use uext4_blockdev::{
-    Access, BlockDevice, Clock, FileDevice, MemoryDevice, SystemClock, VirtualClock,
-};
+use uext4_blockdev::{Access, BlockDevice, Clock, FileDevice, SystemClock};
 use uext4_resize::{Error, Resized, SmallerSize, shrink};
-use uext4_testkit::e2fsprogs::{assert_clean, debugfs_write, e2fsck, mke2fs};
+use uext4_testkit::e2fsprogs::{assert_clean, debugfs_write, mke2fs};
+use uext4_testkit::has_tool;
 use uext4_testkit::loops::{Mount, can_mount};
-use uext4_testkit::{SimDevice, has_tool};
 
 use crate::grow::field;
-use crate::kernel::the_kernel_is_safe;
-use crate::power_cut::sim;
 use crate::tree::{contents, fill};
 
 /// Options of mke2fs, and MiB.
@@ -148,82 +144,6 @@ fn every_shape_shrinks_and_keeps_its_files() {
         assert!(again.after <= least.after, "{options}: {again:?}");
         assert_whole(&image, &before, options);
     }
-}
-
-/// Options of mke2fs, and MiB, of what is cut off.
-const CUT: &[(&str, u64)] = &[
-    ("-t ext4 -b 1024 -g 4096 -N 4000", 24),
-    (
-        "-t ext4 -b 1024 -g 4096 -N 4000 -O ^flex_bg,orphan_file",
-        24,
-    ),
-    ("-t ext3 -b 1024 -g 4096 -N 4000", 24),
-];
-
-#[test]
-fn cut_at_any_write_it_has_either_size_and_all_files() {
-    if !has_tool("mke2fs") {
-        println!("skipped: no e2fsprogs");
-        return;
-    }
-    let is_long = std::env::var_os("UEXT4_LONG").is_some();
-    let dir = TempDir::new().unwrap();
-    let clock: Arc<dyn Clock> = Arc::new(VirtualClock::default());
-    let sim = sim();
-    let mut cuts = 0;
-    for &(options, mib) in CUT {
-        let image = dir.path().join("image");
-        _ = fs::remove_file(&image);
-        mke2fs(&image, options.split(' '), &format!("{mib}M"));
-        fill(&open(&image), 20, 20_000);
-        let before = contents(&open(&image));
-        let start = MemoryDevice::from_bytes(fs::read(&image).unwrap());
-        let run = |cut: Option<u64>| {
-            let device = Arc::new(SimDevice::new(&start, sim.clone()));
-            if let Some(cut) = cut {
-                device.cut_at_write(cut);
-            }
-            let shared: Arc<dyn BlockDevice> = Arc::clone(&device) as _;
-            let size = SmallerSize::Least;
-            let result = shrink(&shared, &clock, size, &mut |_| Ok(()));
-            assert_eq!(result.is_ok(), cut.is_none(), "{options}: {result:?}");
-            device
-        };
-        let changes = run(None).stats().changes();
-        let step = if is_long { 1 } else { changes.div_ceil(20) };
-        let mut sizes = BTreeMap::new();
-        let mut mounted = 0;
-        let some = (0..changes).step_by(step as usize);
-        let last = (changes.saturating_sub(150)..changes).step_by(if is_long { 1 } else { 15 });
-        for cut in some.chain(last) {
-            let device = run(Some(cut));
-            for seed in 0..2 {
-                fs::write(&image, device.power_cut(seed).to_bytes()).unwrap();
-                if cut + 150 >= changes && can_mount() {
-                    mounted += u32::from(the_kernel_is_safe(&image, &dir));
-                }
-                if seed == 1 {
-                    // Readers see what the log holds; the next try ends what was cut off.
-                    assert!(contents(&open(&image)) == before, "{options}, cut {cut}");
-                    let copy = dir.path().join("again");
-                    fs::copy(&image, &copy).unwrap();
-                    shrink_file(&copy, SmallerSize::Least).unwrap();
-                    assert_whole(&copy, &before, options);
-                }
-                let replay = e2fsck(&image, "-y -E journal_only");
-                assert!(replay.status.success(), "{options}, cut {cut}: {replay:?}");
-                assert_clean(&image);
-                let what = format!("{options}, cut {cut}");
-                assert!(contents(&open(&image)) == before, "{what}");
-                *sizes.entry(field(&image, "Block count")).or_insert(0) += 1;
-                cuts += 1;
-            }
-        }
-        println!("{options}: {changes} writes, {sizes:?}, {mounted} mounted by the kernel");
-        assert!(sizes.len() <= 2, "{options}: {sizes:?}");
-        assert!(!is_long || sizes.len() == 2, "{options}: {sizes:?}");
-    }
-    println!("{cuts} cuts");
 }
 
 #[test]
