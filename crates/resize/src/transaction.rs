@@ -119,21 +119,16 @@ pub fn commit(
     let device = &**state.device();
     let size = state.geometry.block_size;
     let log = state.log()?;
-    let journal = log.map(|runs| log_of(state, clock, &runs)).transpose()?;
-    // The transaction before must not be written home to make room: see keep_kernel_out.
-    let before = match recovery {
-        Recovery::ByAnybody => 0,
-        Recovery::NotByKernel => 4,
+    // From here on the log counts. Opening it flushes this, and what was written before.
+    device.write_at(SUPERBLOCK_OFFSET, in_use(&state.superblock).as_bytes())?;
+    let journal = match log {
+        Some(runs) => log_for(state, clock, &runs, needed_of(blocks, recovery)),
+        None => device.flush().map(|()| None).map_err(Error::from),
     };
-    let needed = blocks.len() + 1 + before;
-    if let Some(most) = journal.as_ref().and_then(Journal::blocks_max)
-        && needed > most as usize
-    {
-        return Err(Error::JournalTooSmall { needed, most });
-    }
-    device.flush()?;
-    // From here on the log counts.
-    put_superblock(device, &in_use(&state.superblock))?;
+    let journal = journal.inspect_err(|_| {
+        // The error before this one is what matters.
+        _ = put_superblock(device, &state.superblock);
+    })?;
     if let Some(journal) = &journal
         && recovery == Recovery::NotByKernel
     {
@@ -154,6 +149,30 @@ pub fn commit(
     put_superblock(device, superblock)
 }
 
+/// Blocks of the log that a transaction needs.
+fn needed_of(blocks: &BTreeMap<Pblk, Vec<u8>>, recovery: Recovery) -> usize {
+    // The transaction before must not be written home to make room: see keep_kernel_out.
+    let before = match recovery {
+        Recovery::ByAnybody => 0,
+        Recovery::NotByKernel => 4,
+    };
+    blocks.len() + 1 + before
+}
+
+/// The journal, if its log takes so many blocks; the device is flushed.
+fn log_for(
+    state: &State,
+    clock: &Arc<dyn Clock>,
+    runs: &[LogRun],
+    needed: usize,
+) -> Result<Option<Journal>> {
+    let journal = log_of(state, clock, runs)?;
+    match journal.blocks_max() {
+        Some(most) if needed > most as usize => Err(Error::JournalTooSmall { needed, most }),
+        _ => Ok(Some(journal)),
+    }
+}
+
 /// Makes the kernel refuse the file system until its log, which has the right superblock already,
 /// is replayed. Writing that superblock home would undo it.
 fn keep_kernel_out(state: &State, journal: &Journal) -> Result<()> {
@@ -165,14 +184,20 @@ fn keep_kernel_out(state: &State, journal: &Journal) -> Result<()> {
     put_superblock(&**state.device(), &superblock)
 }
 
-/// The journal of a file system that was left clean: its log is empty.
+/// The journal of a file system that was left clean: its log is empty. The device is flushed.
 fn log_of(state: &State, clock: &Arc<dyn Clock>, runs: &[LogRun]) -> Result<Journal> {
     let geometry = &state.geometry;
     let device = Arc::clone(state.device());
     let cache = BufferCache::new(device, geometry.block_size, Options::default());
     let (clock, blocks) = (Arc::clone(clock), geometry.blocks_count);
-    let (journal, _) = Journal::open(Arc::new(cache), clock, blocks, runs)?;
-    journal.set_features(JournalIncompat::wanted(geometry.features))?;
+    let (journal, found) = Journal::open(Arc::new(cache), clock, blocks, runs)?;
+    let wanted = JournalIncompat::wanted(geometry.features);
+    let mut superblock = found.superblock;
+    let has_them =
+        superblock.set_features(wanted) && superblock.as_bytes() == found.superblock.as_bytes();
+    if !has_them {
+        journal.set_features(wanted)?;
+    }
     Ok(journal)
 }
 

@@ -40,8 +40,11 @@ pub(crate) fn set_in_use(sbi: &Sbi, in_use: bool) -> Result<()> {
             superblock.s_mnt_count = superblock.s_mnt_count.get().wrapping_add(1).into();
         }
     });
+    // Written here, it need not be in a transaction.
+    let taken = rw.take_superblock();
+    let superblock = taken.unwrap_or_else(|| rw.superblock());
     sbi.device()
-        .write_at(SUPERBLOCK_OFFSET, rw.superblock().as_bytes())?;
+        .write_at(SUPERBLOCK_OFFSET, superblock.as_bytes())?;
     Ok(rw.journal.flush_device()?)
 }
 

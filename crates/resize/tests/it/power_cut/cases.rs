@@ -40,6 +40,8 @@ pub struct Case {
     pub is_scattered: bool,
     /// Its journal must be replayed first.
     pub is_unclean: bool,
+    /// Decides all that, for a random one.
+    seed: Option<u64>,
 }
 
 impl fmt::Display for Case {
@@ -51,7 +53,11 @@ impl fmt::Display for Case {
         let far = if self.is_far { ", journal far" } else { "" };
         let scattered = if self.is_scattered { ", scattered" } else { "" };
         let unclean = if self.is_unclean { ", unclean" } else { "" };
-        write!(f, "{far}{scattered}{unclean}")
+        write!(f, "{far}{scattered}{unclean}")?;
+        match self.seed {
+            Some(seed) => write!(f, ", UEXT4_SEED={seed}"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -65,6 +71,7 @@ impl Case {
             is_far: false,
             is_scattered: false,
             is_unclean: false,
+            seed: None,
         }
     }
 
@@ -77,6 +84,7 @@ impl Case {
             is_far: false,
             is_scattered: false,
             is_unclean: false,
+            seed: None,
         }
     }
 
@@ -180,6 +188,7 @@ impl Case {
             dirs: 2 + random.below(4) as u32,
             is_scattered: random.below(3) == 0,
             is_unclean: random.below(3) == 0,
+            seed: Some(seed),
         }
     }
 }

@@ -34,6 +34,7 @@ pub struct Counts {
 }
 
 impl Counts {
+    /// The sizes differ from case to case.
     pub fn add(&mut self, other: &Self) {
         self.cuts += other.cuts;
         self.by_e2fsck += other.by_e2fsck;
