@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use uext4_blockdev::Clock;
 use uext4_ondisk::features::Compat;
-use uext4_ondisk::group_desc::{BG_INODE_UNINIT, DescChecksum};
+use uext4_ondisk::group_desc::{BG_BLOCK_UNINIT, BG_INODE_UNINIT, DescChecksum};
 use uext4_ondisk::superblock::SuperBlock;
 use uext4_ondisk::{Geometry, GroupNr, Pblk};
 use uext4_support::bits;
@@ -155,7 +155,7 @@ fn free_tables(changes: &mut Changes<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The bitmap of the group that is the last one ends with it.
+/// The bitmap of the group that is the last one is written, and ends with it.
 fn cut_last_group(changes: &mut Changes<'_>) -> Result<()> {
     let new = changes.geometry;
     let last = GroupNr(new.groups_count.get() - 1);
@@ -165,7 +165,11 @@ fn cut_last_group(changes: &mut Changes<'_>) -> Result<()> {
             .div_ceil(1 << geometry.cluster_bits)
     };
     let end = count(new);
-    if count(&changes.state.geometry) == end {
+    let old = &changes.state.geometry;
+    // That of the last group is there, even if nothing was ever written to it.
+    let is_there = old.desc_checksum == DescChecksum::None
+        || changes.state.desc(last)?.flags & BG_BLOCK_UNINIT == 0;
+    if count(old) == end && is_there {
         return Ok(());
     }
     changes.free_clusters(last, 0, 0, end)?;

@@ -171,6 +171,21 @@ fn the_kernel_mounts_what_shrank() {
 }
 
 #[test]
+fn the_bitmap_of_a_last_group_that_was_never_used_is_written() {
+    if !has_tool("mke2fs") {
+        println!("skipped: no e2fsprogs");
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let image = dir.path().join("image");
+    let options = "-t ext4 -b 2048 -g 2048 -O ^resize_inode,sparse_super2";
+    mke2fs(&image, options.split(' '), "18M");
+    let shrunk = shrink_file(&image, SmallerSize::Bytes(16 << 20)).unwrap();
+    assert_eq!(shrunk.after, 4 * 2048);
+    assert_whole(&image, &contents(&open(&image)), options);
+}
+
+#[test]
 fn metadata_that_lies_elsewhere_is_not_cut_off() {
     if !has_tool("mke2fs") {
         println!("skipped: no e2fsprogs");

@@ -202,7 +202,7 @@ fn opened(device: Arc<dyn BlockDevice>) -> Volume {
 /// Makes the journal anew, behind most of what is there.
 fn make_journal_far(dir: &TempDir, image: &Path, mib: u64) {
     let large = dir.path().join("large");
-    fs::write(&large, vec![1; (mib << 20) as usize * 7 / 10]).unwrap();
+    fs::write(&large, vec![1; (mib << 20) as usize / 2]).unwrap();
     let tune = |options: [&str; 2]| {
         run(
             "tune2fs",
