@@ -18,7 +18,9 @@
 
 use std::collections::BTreeMap;
 use std::iter;
+use std::sync::Arc;
 
+use uext4_blockdev::Clock;
 use uext4_ondisk::checksum::CsumSeed;
 use uext4_ondisk::extent::Extent;
 use uext4_ondisk::inode::{I_BLOCK_LEN, RawInode, update_checksum};
@@ -31,7 +33,7 @@ use uext4_ondisk::{BlockSize, Ino, Lblk, Pblk};
 use crate::batch::Batch;
 use crate::extents::{self, Tree, push};
 use crate::inodes::MapKind;
-use crate::state::LOG_RUNS_MAX;
+use crate::state::{LOG_RUNS_MAX, State};
 use crate::transaction::{Copied, Recovery, write};
 use crate::{Error, Result, indirect, quota};
 
@@ -57,19 +59,7 @@ struct Log {
 /// [`Error::Full`], also if there is room but in too many pieces; those of the device and the
 /// journal.
 pub fn move_log(batch: &mut Batch<'_>, ino: Ino) -> Result<()> {
-    let raw = RawInode::parse(&batch.inode(ino)?, ino)?;
-    let generation = raw.i_generation.get();
-    let log = Log {
-        ino,
-        kind: MapKind::of(&raw),
-        size: batch.geometry().block_size,
-        seed: batch
-            .geometry()
-            .csum_seed
-            .map(|seed| seed.inode(ino, generation)),
-    };
-    // What a move that was cut off left behind the log goes first.
-    log.trim(batch)?;
+    let log = Log::of(batch, ino)?;
     let old = runs(batch)?;
     let tables = log.tables(batch)?;
     let limit = batch.limit.0;
@@ -85,6 +75,20 @@ pub fn move_log(batch: &mut Batch<'_>, ino: Ino) -> Result<()> {
         return Err(Error::Full);
     }
     log.carry_out(batch, &Places { old, new, copies }, &tables)
+}
+
+/// Gives back what a move that was cut off left behind the log: it would count as used.
+///
+/// # Errors
+/// Those of the device and the journal.
+pub fn end_cut_move(state: State, clock: &Arc<dyn Clock>) -> Result<State> {
+    let geometry = state.geometry.clone();
+    let mut batch = Batch::new(state, clock, &geometry)?;
+    let ino = batch.journal();
+    if ino != Ino(0) {
+        Log::of(&batch, ino)?.trim(&mut batch)?;
+    }
+    Ok(batch.state)
 }
 
 /// Where the log is, and will be.
@@ -130,6 +134,18 @@ fn append(extents: &mut Vec<Extent>, start: Pblk, blocks: u64) {
 }
 
 impl Log {
+    fn of(batch: &Batch<'_>, ino: Ino) -> Result<Self> {
+        let raw = RawInode::parse(&batch.inode(ino)?, ino)?;
+        let generation = raw.i_generation.get();
+        let geometry = batch.geometry();
+        Ok(Self {
+            ino,
+            kind: MapKind::of(&raw),
+            size: geometry.block_size,
+            seed: geometry.csum_seed.map(|seed| seed.inode(ino, generation)),
+        })
+    }
+
     fn carry_out(&self, batch: &mut Batch<'_>, places: &Places, tables: &[Pblk]) -> Result<()> {
         let mut behind = places.old.clone();
         let mut ahead = places.new.clone();

@@ -12,7 +12,7 @@ use crate::batch::Batch;
 use crate::grow::Resized;
 use crate::metadata::{Metadata, least_blocks, with_metadata};
 use crate::state::State;
-use crate::{Error, Result, fewer, move_blocks, renumber};
+use crate::{Error, Result, fewer, log, move_blocks, renumber};
 
 /// The size that is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub fn shrink(
     size: SmallerSize,
     met: &mut dyn FnMut(Progress) -> Result<()>,
 ) -> Result<Resized> {
-    let state = State::open(device, clock)?;
+    let state = log::end_cut_move(State::open(device, clock)?, clock)?;
     let old = state.geometry.clone();
     let resized = |after| Resized {
         before: old.blocks_count,
