@@ -46,7 +46,9 @@
 //!    refused if anything but their own bitmaps and tables is in use there.
 //!
 //! Pieces are gathered until they fill half the log. Cut off between two transactions, the file
-//! system has its old size and some of its files lie elsewhere.
+//! system has its old size and some of its files lie elsewhere. Cut off in the last transaction, or
+//! in that by which the journal gives back its old place, the kernel does not mount it until e2fsck
+//! or we have replayed the journal. `docs/durability.md` says how many cuts were tried.
 //!
 //! The fewest blocks are those that hold everything that is in use besides the metadata of groups,
 //! around the metadata that lies there meanwhile. Where extent trees become so much larger that
