@@ -7,7 +7,7 @@ use uext4_blockdev::BlockDevice;
 
 use crate::error::Result;
 use crate::mmp::while_claimed;
-pub use crate::mmp::{Pause, abandoned_number};
+pub use crate::mmp::{Pause, abandoned_number, clear_mark};
 use crate::overlay::Overlay;
 use crate::redo::{UnfinishedRepair, Writes};
 use crate::undo;

@@ -85,6 +85,30 @@ pub fn abandoned_number(device: &dyn BlockDevice, pause: &Pause<'_>) -> Result<O
     }
 }
 
+/// Marks the block as clean, whatever it says: for who is certain that no host has the file
+/// system. Returns whether it was not.
+///
+/// # Errors
+/// [`Error::Refused`] if the block is damaged; of the device.
+pub fn clear_mark(device: &dyn BlockDevice) -> Result<bool> {
+    let Some(place) = Place::find(device, device)? else {
+        return Ok(false);
+    };
+    let Some(mut block) = place.read(device)? else {
+        return Err(Error::Refused {
+            what: "the block for multiple mount protection is damaged: `uext4 repair IMAGE` mends \
+                   it"
+            .to_owned(),
+        });
+    };
+    if block.state() == Some(MmpState::Clean) {
+        return Ok(false);
+    }
+    block.mmp_seq = EXT4_MMP_SEQ_CLEAN.into();
+    place.write(device, &mut block)?;
+    Ok(true)
+}
+
 /// How long another host is waited for. As the kernel waits: twice the interval and a second, but
 /// not much longer than it.
 fn wait_for(block: &MmpBlock) -> Duration {
@@ -110,7 +134,7 @@ pub fn in_use(block: &MmpBlock) -> Error {
     Error::Refused {
         what: format!(
             "the file system is marked as {by} by \"{node}\"; if no host has it, clear the mark \
-             by `tune2fs -f -E clear_mmp`"
+             by `uext4 tune -f -E clear_mmp IMAGE`"
         ),
     }
 }
