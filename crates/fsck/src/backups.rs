@@ -21,7 +21,7 @@ use crate::volume::Volume;
 
 /// Most copies of each block of descriptors that are read: without `sparse_super` every group has
 /// one, and the pages read would be the square of the groups.
-const COPIES_MAX: usize = 32;
+pub const COPIES_MAX: usize = 32;
 
 /// Compares all backups with what the primary ones have become, and writes anew those that differ.
 ///
@@ -56,15 +56,16 @@ fn superblocks(volume: &Volume, findings: &Findings<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Writes all backups of the superblock, and those of the descriptors, as the primary ones are.
+/// Writes all backups of the superblock, and at most so many of each block of descriptors, as the
+/// primary ones are.
 ///
 /// # Errors
 /// Of the device and of the overlay.
-pub fn write_all(volume: &Volume, cause: Cause) -> Result<()> {
+pub fn write_all(volume: &Volume, copies_max: usize, cause: Cause) -> Result<()> {
     let geometry = volume.geometry();
     write_superblocks(volume.overlay(), geometry, &volume.superblock(), cause)?;
     for at in 0..geometry.gdt_blocks() {
-        let copies = geometry.gdt_backups(at).take(COPIES_MAX);
+        let copies = geometry.gdt_backups(at).take(copies_max);
         for block in copies.filter(|&block| geometry.contains(block, 1)) {
             copy(volume, geometry.gdt_block(at), block, cause)?;
         }

@@ -42,10 +42,10 @@ use crate::report::{Cause, Findings};
 use crate::strict_map::Map;
 use crate::volume::Volume;
 
-pub use create::recreate;
+pub use create::{default_area, default_blocks, recreate};
 pub use fast_commits::FastCommits;
 pub use older::restore;
-pub use repair::mend;
+pub use repair::{mend, set_fast_commit_blocks};
 
 /// Where the journal's map was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,6 +2,8 @@
 
 use std::num::NonZeroUsize;
 
+use uext4_ondisk::Pblk;
+
 /// What becomes of blocks that more than one owner claims.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SharedBlocks {
@@ -21,6 +23,11 @@ pub struct Make {
     pub is_resummed: bool,
     /// Blocks of a journal, where one is made; by the size of the file system if not said.
     pub journal_blocks: Option<u32>,
+    /// Blocks for fast commits behind the log, where a journal is made and the feature is set; by
+    /// the size of the file system if not said.
+    pub fast_commit_blocks: Option<u32>,
+    /// Where free blocks for a journal are searched first, where one is made.
+    pub journal_goal: Option<Pblk>,
     /// An orphan file of so many blocks.
     pub orphan_file_blocks: Option<u32>,
     /// The block for multiple mount protection.

@@ -26,11 +26,11 @@ mod reshape;
 use std::sync::Arc;
 
 use uext4_blockdev::BlockDevice;
-use uext4_ondisk::superblock::SuperBlock;
+use uext4_ondisk::superblock::{STATE_ERROR, SuperBlock};
 use uext4_ondisk::{Geometry, Ino};
 
 pub use crate::options::Make;
-pub use change::{Change, Reserved};
+pub use change::{Amount, Change, Reserved};
 
 use crate::clusters::ClusterSet;
 use crate::error::{Error, Result};
@@ -42,7 +42,7 @@ use crate::problem::Loss;
 use crate::redo::{FoundLog, Writes, primary};
 use crate::report::{Cause, Findings, Observer};
 use crate::volume::Volume;
-use crate::{backups, run, superblock};
+use crate::{backups, journal, run, superblock};
 use features::Target;
 
 /// What a change of a file system writes.
@@ -157,6 +157,12 @@ fn follow(
     }
     let volume = opened(overlay, &options)?;
     features::verify(target, &volume.superblock())?;
+    if target.forces_check {
+        // The passes have found it clean, and say so.
+        volume.update_superblock(ASKED_FOR, |superblock| {
+            superblock.s_state = (superblock.s_state.get() | STATE_ERROR).into();
+        })?;
+    }
     let overlay = volume.into_overlay();
     Ok(Tuned {
         writes: Writes::new(&overlay, &used)?,
@@ -182,6 +188,7 @@ fn opened(overlay: Overlay, options: &Options) -> Result<Volume> {
 fn store(volume: Volume, used: &ClusterSet, target: &Target) -> Result<Overlay> {
     let geometry = target.geometry()?;
     let mut groups = volume.groups();
+    let is_other_size = geometry.desc_size != volume.geometry().desc_size;
     reshape::run(&volume, &geometry, used, &mut groups)?;
     let volume = Volume::new(volume.into_overlay(), geometry, target.superblock, groups);
     volume.update_superblock(ASKED_FOR, |_| ())?;
@@ -191,7 +198,14 @@ fn store(volume: Volume, used: &ClusterSet, target: &Target) -> Result<Overlay> 
     for &ino in &target.cleared {
         clear(&volume, ino)?;
     }
-    backups::write_all(&volume, ASKED_FOR)?;
+    if let Some(blocks) = target.fast_commit_area {
+        journal::set_fast_commit_blocks(&volume, blocks, ASKED_FOR)?;
+    }
+    let copies = match is_other_size {
+        true => usize::MAX,
+        false => backups::COPIES_MAX,
+    };
+    backups::write_all(&volume, copies, ASKED_FOR)?;
     Ok(volume.into_overlay())
 }
 

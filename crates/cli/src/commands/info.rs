@@ -36,6 +36,17 @@ pub struct InfoArgs {
     json: bool,
 }
 
+impl InfoArgs {
+    /// Of an image.
+    pub fn of(image: &ImageArgs, json: bool) -> Self {
+        Self {
+            image: image.clone(),
+            groups: false,
+            json,
+        }
+    }
+}
+
 /// Prints the description.
 pub fn run(args: &InfoArgs, out: &mut Output) -> Result<Exit, Failure> {
     let fs = open::open(&args.image)?;

@@ -11,6 +11,7 @@ use uext4_fsck::plan_file::{self, Planned, WriteLine};
 use uext4_fsck::tune::{self, Change, Reserved, Tuned};
 use uext4_fsck::{Error, apply};
 
+use super::info::{self, InfoArgs};
 use super::{Output, repair};
 use crate::args::parse_size;
 use crate::examination::{ExamineArgs, Watching, counted, print_written};
@@ -80,7 +81,7 @@ pub struct TuneArgs {
     #[arg(short = 'o', long, value_name = "[^]OPTION,...", value_parser = parse::mount_options)]
     mount_options: Option<parse::Changes>,
     /// mount_opts=, hash_alg=, hash_seed=, stride=, stripe_width=, mmp_update_interval=,
-    /// orphan_file_size=, force_fsck, [^]test_fs
+    /// orphan_file_size=, encoding=, encoding_flags=, force_fsck, [^]test_fs, clear_mmp
     #[arg(short = 'E', long, value_name = "NAME[=VALUE],...", value_parser = parse::extended)]
     extended: Vec<parse::Changes>,
     /// Features that are set, or cleared with ^
@@ -89,15 +90,23 @@ pub struct TuneArgs {
     /// Make a journal; as -O has_journal
     #[arg(short = 'j')]
     journal: bool,
-    /// Make a journal of this many MiB: size=N
-    #[arg(short = 'J', value_name = "size=N", value_parser = parse::journal)]
-    journal_options: Option<u64>,
+    /// Make a journal: size= in MiB, location= as a block or with M, G as bytes; for
+    /// -O fast_commit also fast_commit_size= in KiB, of a journal that is there, too
+    #[arg(short = 'J', value_name = "NAME=N,...", value_parser = parse::journal)]
+    journal_options: Vec<parse::Changes>,
     /// Quotas that are counted, or no longer with ^: usrquota, grpquota, prjquota
     #[arg(short = 'Q', long, value_name = "[^]QUOTA,...", value_parser = parse::quotas)]
     quotas: Vec<parse::Changes>,
     /// Bytes of an inode: as many as there are, or more
     #[arg(short = 'I', long, value_name = "BYTES", value_parser = parse_size)]
     inode_size: Option<u64>,
+    /// Clear the mark of another host (-E clear_mmp), and give up a journal on another device
+    /// (-O ^has_journal)
+    #[arg(short = 'f')]
+    force: bool,
+    /// Then print what `uext4 info` prints
+    #[arg(short = 'l')]
+    list: bool,
     /// Print what would be written, and change nothing
     #[arg(short = 'n', long, alias = "dry-run", conflicts_with = "undo")]
     plan: bool,
@@ -132,13 +141,16 @@ impl TuneArgs {
             .iter()
             .chain(&self.quotas)
             .chain(&self.mount_options)
-            .chain(&self.extended);
+            .chain(&self.extended)
+            .chain(&self.journal_options);
         let mut changes: Vec<Change> = fields.into_iter().flatten().collect();
-        if self.journal && self.journal_options.is_none() {
+        if self.force && !self.features.is_empty() {
+            changes.push(Change::ForgetJournalDevice);
+        }
+        if self.journal && self.journal_options.is_empty() {
             changes.extend(Change::of_features("has_journal").unwrap_or_default());
         }
-        changes.extend(lists.flat_map(|list| list.0.iter().cloned()));
-        changes.extend(self.journal_options.map(Change::JournalSize));
+        changes.extend(lists.flat_map(|list| list.list.iter().cloned()));
         // With flex_bg, which may be set in the same step, inode tables may lie anywhere.
         changes.extend(self.inode_size.map(Change::InodeSize));
         // With metadata_csum_seed, which may be set in the same step, fewer checksums follow it.
@@ -147,11 +159,35 @@ impl TuneArgs {
     }
 }
 
-/// Works out what the changes write, and writes it.
+/// Makes the changes, and prints the superblock if that is wanted.
 pub fn run(args: &TuneArgs, out: &mut Output) -> Result<Exit, Failure> {
-    let image = &args.examine.image.place.image;
     let changes = args.changes();
-    if changes.is_empty() {
+    let clears_mmp = args.extended.iter().any(|list| list.clears_mmp);
+    let has_changes = !changes.is_empty() || clears_mmp;
+    if clears_mmp && (!args.force || args.plan || args.undo.is_some()) {
+        let failure = Failure::new(Exit::Usage, "clear_mmp needs -f, and writes at once");
+        return Err(failure.hint(
+            "be certain that no host has the file system; --plan and --undo are for what follows",
+        ));
+    }
+    if has_changes || !args.list {
+        change(args, &changes, clears_mmp, out)?;
+    }
+    match args.list {
+        true => info::run(&InfoArgs::of(&args.examine.image, args.json), out),
+        false => Ok(Exit::Success),
+    }
+}
+
+/// Works out what the changes write, and writes it.
+fn change(
+    args: &TuneArgs,
+    changes: &[Change],
+    clears_mmp: bool,
+    out: &mut Output,
+) -> Result<(), Failure> {
+    let image = &args.examine.image.place.image;
+    if changes.is_empty() && !clears_mmp {
         let failure = Failure::new(Exit::Usage, "nothing is to be changed");
         return Err(failure.hint("`uext4 tune --help` lists what can be"));
     }
@@ -166,6 +202,7 @@ pub fn run(args: &TuneArgs, out: &mut Output) -> Result<Exit, Failure> {
     open::warn_if_mounted(image);
     let failed = |error: Error| args.examine.failure(&error);
     let _deferred = interrupt::defer();
+    let cleared = clears_mmp && apply::clear_mark(&*device).map_err(failed)?;
     if !args.plan {
         let how = repair::How {
             undo: args.undo.clone(),
@@ -174,10 +211,9 @@ pub fn run(args: &TuneArgs, out: &mut Output) -> Result<Exit, Failure> {
         repair::finish_repair(&args.examine, &how, &device)?;
     }
     let options = args.examine.options();
-    let tuned = tune::tune(&device, &options, &changes, &Watching::progress()).map_err(failed)?;
+    let tuned = tune::tune(&device, &options, changes, &Watching::progress()).map_err(failed)?;
     if args.plan {
-        print_plan(args, &tuned, out)?;
-        return Ok(Exit::Success);
+        return print_plan(args, &tuned, out);
     }
     interrupt::stop_if_requested()?;
     let undo = args.undo.as_deref();
@@ -188,10 +224,10 @@ pub fn run(args: &TuneArgs, out: &mut Output) -> Result<Exit, Failure> {
         undo,
         &repair::pause,
     );
-    let blocks = blocks.map_err(failed)?;
+    let blocks = blocks.map_err(failed)? + u64::from(cleared);
     let said = format_args!("changed: {} written", counted(blocks, "block"));
     print_written(blocks, args.json, said, out)?;
-    Ok(Exit::Success)
+    Ok(())
 }
 
 fn print_plan(args: &TuneArgs, tuned: &Tuned, out: &mut Output) -> Result<(), Failure> {

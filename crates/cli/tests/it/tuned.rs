@@ -65,7 +65,7 @@ fn what_cannot_be_tuned_is_refused_in_a_sentence() {
     let image = scratch.path().join("image");
     mke2fs(&image, &["-t", "ext4", "-b", "1024"], 20);
     let before = fs::read(&image).unwrap();
-    let cases: [(&[&str], i32, &str); 8] = [
+    let cases: [(&[&str], i32, &str); 13] = [
         (&[], 2, "nothing is to be changed"),
         (&["-O", "foo"], 2, "there is no feature foo"),
         (&["-U", "foo"], 2, "random, time, clear"),
@@ -74,6 +74,11 @@ fn what_cannot_be_tuned_is_refused_in_a_sentence() {
         (&["-O", "^extent"], 8, "uext4 build"),
         (&["-I", "128"], 8, "uext4 build --base"),
         (&["-J", "size=4"], 8, "has a journal"),
+        (&["-J", "location=9000"], 8, "has a journal"),
+        (&["-J", "fast_commit_size=64"], 8, "-O fast_commit"),
+        (&["-J", "device=/dev/sda"], 2, "tune2fs -J device="),
+        (&["-E", "encoding_flags=strict"], 2, "needs encoding="),
+        (&["-E", "clear_mmp"], 2, "needs -f"),
     ];
     for (options, code, sentence) in cases {
         let arguments = [&["tune"], options, &[text(&image)]].concat();
@@ -156,4 +161,68 @@ fn an_old_file_system_gets_larger_inodes_and_64bit() {
     assert!((20..=40).contains(&mounts), "{mounts}");
     uext4_ok(&["tune", "-O", "^64bit", path]);
     assert_clean(&image);
+}
+
+/// As after a check on another host that has lost its power.
+#[test]
+fn the_mark_of_another_host_is_cleared_by_force() {
+    if !has_tool("mke2fs") {
+        return;
+    }
+    let scratch = scratch();
+    let image = scratch.path().join("image");
+    mke2fs(
+        &image,
+        &["-t", "ext4", "-b", "1024", "-O", "mmp,^metadata_csum"],
+        20,
+    );
+    let mut bytes = fs::read(&image).unwrap();
+    let block = u32::from_le_bytes(bytes[1024 + 0x168..][..4].try_into().unwrap());
+    bytes[block as usize * 1024 + 4..][..4].copy_from_slice(&0xE24D_4D50_u32.to_le_bytes());
+    fs::write(&image, bytes).unwrap();
+    let path = text(&image);
+    let (code, printed) = ended(&["tune", "-L", "x", path]);
+    assert_eq!(code, Some(8), "{printed}");
+    assert!(printed.contains("uext4 tune -f -E clear_mmp"), "{printed}");
+    let shown = uext4_ok(&["tune", "-f", "-E", "clear_mmp", path]);
+    assert_eq!(shown, b"changed: 1 block written\n");
+    assert_clean(&image);
+    let shown = uext4_ok(&["tune", "-f", "-E", "clear_mmp", "-l", path]);
+    let shown = String::from_utf8(shown).unwrap();
+    assert!(shown.contains("changed: 0 blocks"), "{shown}");
+    assert!(shown.contains("mmp interval"), "{shown}");
+}
+
+/// The descriptors of the groups that were added lie in their meta groups.
+#[test]
+fn descriptors_of_a_file_system_that_grew_become_larger_and_smaller() {
+    if !has_tool("mke2fs") {
+        return;
+    }
+    let scratch = scratch();
+    let image = scratch.path().join("image");
+    let options = [
+        "-t",
+        "ext4",
+        "-b",
+        "1024",
+        "-g",
+        "512",
+        "-O",
+        "^resize_inode,^64bit",
+    ];
+    mke2fs(&image, &options, 14);
+    let path = text(&image);
+    uext4_ok(&["grow", path, "60M"]);
+    let first = |image| {
+        let dumped = dumpe2fs(image);
+        let line = dumped.lines().find(|line| line.starts_with("First meta"));
+        line.map(str::to_owned)
+    };
+    assert!(first(&image).is_some(), "{:?}", dumpe2fs(&image));
+    for feature in ["64bit", "^64bit", "64bit"] {
+        uext4_ok(&["tune", "-O", feature, path]);
+        assert_clean(&image);
+    }
+    assert!(first(&image).is_some());
 }

@@ -43,13 +43,16 @@ pub fn recreate(state: &State<'_>) -> Result<()> {
     if !is_clear(&bytes) {
         return Ok(());
     }
-    let extents = match state
-        .options
-        .make
-        .journal_blocks
-        .or_else(|| default_blocks(state.geometry().blocks_count))
-    {
-        Some(blocks) => take(state, blocks)?,
+    let make = &state.options.make;
+    let has_area = superblock.features().compat.contains(Compat::FAST_COMMIT);
+    let all = state.geometry().blocks_count;
+    let blocks = make.journal_blocks.or_else(|| default_blocks(all));
+    let area = match has_area {
+        true => make.fast_commit_blocks.unwrap_or_else(|| default_area(all)),
+        false => 0,
+    };
+    let extents = match blocks {
+        Some(blocks) => take(state, blocks.saturating_add(area))?,
         None => None,
     };
     let Some(extents) = extents else {
@@ -64,25 +67,34 @@ pub fn recreate(state: &State<'_>) -> Result<()> {
         });
     };
     let cause = state.report(Finding::new(JournalProblem::Missing, Place::inode(ino)));
-    write(state, ino, &extents, cause)
+    write(state, ino, &extents, area, cause)
 }
 
-/// Blocks of the journal of a file system with so many; `None` if it is too small for one.
-fn default_blocks(blocks: u64) -> Option<u32> {
+/// Blocks of the log of a file system with so many; `None` if it is too small for a journal.
+pub fn default_blocks(blocks: u64) -> Option<u32> {
     Some(match blocks >> 10 {
         0..2 => return None,
         2..32 => 1024,
         32..256 => 4096,
         256..512 => 8192,
         512..4096 => 16384,
-        _ => 32768,
+        4096..8192 => 32768,
+        8192..16384 => 65536,
+        16384..32768 => 131_072,
+        _ => 262_144,
     })
+}
+
+/// Blocks for fast commits of a file system with so many.
+pub fn default_area(blocks: u64) -> u32 {
+    default_blocks(blocks).unwrap_or(0) / 64
 }
 
 /// Takes the blocks, in pieces if need be; `None` if there are not enough.
 fn take(state: &State<'_>, blocks: u32) -> Result<Option<Vec<Extent>>> {
     let geometry = state.geometry();
-    let goal = geometry.group_start(repair::middle(&state.volume));
+    let goal = state.options.make.journal_goal;
+    let goal = goal.unwrap_or_else(|| geometry.group_start(repair::middle(&state.volume)));
     let mut extents = Vec::new();
     let (mut lblk, mut piece) = (0, u64::from(blocks));
     while lblk < blocks {
@@ -113,7 +125,8 @@ fn take(state: &State<'_>, blocks: u32) -> Result<Option<Vec<Extent>>> {
     Ok(Some(extents))
 }
 
-fn write(state: &State<'_>, ino: Ino, extents: &[Extent], cause: Cause) -> Result<()> {
+/// Writes the inode and an empty log, with `area` blocks for fast commits behind it.
+fn write(state: &State<'_>, ino: Ino, extents: &[Extent], area: u32, cause: Cause) -> Result<()> {
     let volume = &state.volume;
     let geometry = volume.geometry();
     let blocks: u64 = extents.iter().map(|extent| u64::from(extent.len)).sum();
@@ -147,6 +160,7 @@ fn write(state: &State<'_>, ino: Ino, extents: &[Extent], cause: Cause) -> Resul
     };
     let mut log = repair::empty(volume, &found);
     log.s_sequence = repair::fresh_sequence(volume, &found)?.into();
+    log.s_num_fc_blks = area.into();
     let first = extents.first().map_or(Pblk(0), |extent| extent.pblk);
     volume
         .overlay()

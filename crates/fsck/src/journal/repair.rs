@@ -243,6 +243,30 @@ fn short_log(
     put_log_superblock(volume, &found.map, log, cause)
 }
 
+/// Gives the last blocks of an empty journal to fast commits.
+///
+/// # Errors
+/// [`crate::Error::Refused`] if the log has too few blocks left; of the device and of the overlay.
+pub fn set_fast_commit_blocks(volume: &Volume, blocks: u32, cause: Cause) -> Result<()> {
+    let refused = |what: String| Err(crate::Error::Refused { what });
+    let Some(found) = find(volume)? else {
+        return refused("the journal is on another device, which is not changed".to_owned());
+    };
+    let Judged::Right(recovery) = judge(volume, &found)? else {
+        return refused("the journal cannot be used".to_owned());
+    };
+    let mut log = recovery.superblock;
+    let len = log.s_maxlen.get();
+    if !log.has_features() || len.saturating_sub(blocks) < MIN_JOURNAL_BLOCKS {
+        return refused(format!(
+            "{blocks} of the {len} blocks of the journal cannot be for fast commits: its log needs \
+             {MIN_JOURNAL_BLOCKS}; -O ^has_journal, and then -J size=, makes a larger one"
+        ));
+    }
+    log.s_num_fc_blks = blocks.into();
+    put_log_superblock(volume, &found.map, &log, cause)
+}
+
 /// A journal of the first version has no fields behind `s_errno`; one that became of the second
 /// version may have been left with what stood there.
 fn version_one(volume: &Volume, found: &Found, findings: &Findings<'_>) -> Result<()> {

@@ -23,6 +23,15 @@ pub enum Reserved {
     Percent(f64),
 }
 
+/// A size, or a place from the start of the file system on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Amount {
+    /// In blocks of the file system.
+    Blocks(u64),
+    /// In bytes.
+    Bytes(u64),
+}
+
 /// One thing to change.
 #[derive(Clone, Debug)]
 pub enum Change {
@@ -78,10 +87,22 @@ pub enum Change {
         /// Set or cleared.
         is_on: bool,
     },
-    /// Bytes of the journal that `has_journal` makes.
+    /// Bytes of the log of the journal that `has_journal` makes.
     JournalSize(u64),
-    /// Bytes of the file that `orphan_file` makes.
-    OrphanFileSize(u64),
+    /// Where the journal that `has_journal` makes begins, or the first free place behind it.
+    JournalPlace(Amount),
+    /// Bytes for fast commits: behind the log of the journal that is made, or at the end of the
+    /// one that is there.
+    FastCommitSize(u64),
+    /// `casefold` is set, with the encoding UTF-8 of Unicode 12.1.
+    Encoding {
+        /// Names that are no UTF-8 are refused.
+        is_strict: bool,
+    },
+    /// A journal on another device, which cannot be changed with it, is given up.
+    ForgetJournalDevice,
+    /// Size of the file that `orphan_file` makes.
+    OrphanFileSize(Amount),
     /// Bytes of an inode: as many as there are, or more.
     InodeSize(u64),
     /// One kind of quota is counted, or no longer.
@@ -168,6 +189,10 @@ impl Change {
             }
             Self::HashSeed(_)
             | Self::JournalSize(_)
+            | Self::JournalPlace(_)
+            | Self::FastCommitSize(_)
+            | Self::ForgetJournalDevice
+            | Self::Encoding { .. }
             | Self::OrphanFileSize(_)
             | Self::InodeSize(_)
             | Self::Quota { .. } => false,
@@ -219,6 +244,10 @@ impl Change {
             Self::HashSeed(_)
             | Self::Feature { .. }
             | Self::JournalSize(_)
+            | Self::JournalPlace(_)
+            | Self::FastCommitSize(_)
+            | Self::ForgetJournalDevice
+            | Self::Encoding { .. }
             | Self::OrphanFileSize(_)
             | Self::InodeSize(_)
             | Self::Quota { .. } => return Ok(false),

@@ -4,7 +4,7 @@
 //! follows they find by themselves.
 
 use uext4_ondisk::features::{Compat, FeatureBit, Incompat, RoCompat};
-use uext4_ondisk::group_desc::DESC_SIZE_64;
+use uext4_ondisk::group_desc::{DESC_SIZE_32, DESC_SIZE_64};
 use uext4_ondisk::inode::InodeFlags;
 use uext4_ondisk::num::{len16, lo16};
 use uext4_ondisk::quota::QuotaKind;
@@ -13,8 +13,10 @@ use uext4_ondisk::{Geometry, GroupNr, Ino, Pblk};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U32;
 
-use super::Change;
+mod journal;
+
 use super::change::{refused, set_hash_seed, set_uuid};
+use super::{Amount, Change};
 use crate::descriptors;
 use crate::error::Result;
 use crate::fixed_places::{MetadataOwner, for_each_metadata};
@@ -22,15 +24,18 @@ use crate::make::{default_orphan_blocks, set_feature};
 use crate::options::Make;
 use crate::used_inodes::for_each_inode;
 use crate::volume::Volume;
+use journal::Wished;
 
 /// `s_encoding`: UTF-8 of Unicode 12.1.
 const ENCODING_UTF8_12_1: u16 = 1;
 /// Smallest inode with room for the number of a project.
 const PROJECT_INODE_SIZE: u16 = 256;
-/// Fewest and most blocks of a journal.
-const JOURNAL_BLOCKS: std::ops::RangeInclusive<u64> = 1024..=10_240_000;
-/// Most copies of the descriptors that are written.
-const BACKUPS_MAX: usize = 32;
+/// `s_encoding_flags`: names that are no text in the encoding are refused.
+const ENCODING_STRICT: u16 = 1;
+/// Most copies of all blocks of descriptors that are written, where each group has one.
+const COPIES_MAX: u64 = 1 << 18;
+/// Most groups that have copies with `sparse_super`: 1, and the powers of 3, 5 and 7 in 32 bits.
+const SPARSE_MAX: u64 = 45;
 /// Fewest and most blocks of an orphan file: the kernel mounts no more.
 const ORPHAN_BLOCKS: std::ops::RangeInclusive<u64> = 1..=512;
 
@@ -44,6 +49,11 @@ pub struct Target {
     pub cleared: Vec<Ino>,
     /// Whether the indexes of all directories are built anew.
     pub rebuilds_directories: bool,
+    /// Blocks for fast commits at the end of the journal that is there.
+    pub fast_commit_area: Option<u32>,
+    /// Whether the next fsck examines everything.
+    pub forces_check: bool,
+    wished: Wished,
     before: SuperBlock,
     geometry: Geometry,
 }
@@ -57,6 +67,9 @@ impl Target {
             make: Make::default(),
             cleared: Vec::new(),
             rebuilds_directories: false,
+            fast_commit_area: None,
+            forces_check: false,
+            wished: Wished::default(),
             before,
             geometry: volume.geometry().clone(),
         }
@@ -64,7 +77,9 @@ impl Target {
 
     /// Whether anything is to be another than it is.
     pub fn is_change(&self) -> bool {
-        self.make != Make::default() || self.superblock.as_bytes() != self.before.as_bytes()
+        self.make != Make::default()
+            || self.fast_commit_area.is_some()
+            || self.superblock.as_bytes() != self.before.as_bytes()
     }
 
     /// Applies one change.
@@ -72,6 +87,7 @@ impl Target {
     /// # Errors
     /// [`crate::Error::Refused`] if it cannot be made.
     pub fn apply(&mut self, change: &Change) -> Result<()> {
+        self.forces_check |= matches!(change, Change::ForceFsck);
         if change.apply_alone(&mut self.superblock)? {
             return Ok(());
         }
@@ -82,9 +98,31 @@ impl Target {
                 self.rebuilds_directories = true;
                 Ok(())
             }
-            Change::JournalSize(bytes) => self.journal_size(*bytes),
-            Change::OrphanFileSize(bytes) => {
-                let blocks = self.geometry.block_size.blocks_for(*bytes);
+            Change::JournalSize(bytes) => {
+                self.wished.log = Some(*bytes);
+                self.new_journal()
+            }
+            Change::JournalPlace(place) => {
+                self.wished.place = Some(*place);
+                self.new_journal()
+            }
+            Change::FastCommitSize(bytes) => {
+                self.wished.fast_commits = Some(*bytes);
+                match self.before.features().compat.contains(Compat::HAS_JOURNAL) {
+                    true => Ok(()),
+                    false => self.new_journal(),
+                }
+            }
+            Change::ForgetJournalDevice => {
+                self.wished.forgets_device = true;
+                Ok(())
+            }
+            Change::Encoding { is_strict } => self.encoding(*is_strict),
+            Change::OrphanFileSize(size) => {
+                let blocks = match *size {
+                    Amount::Blocks(blocks) => blocks,
+                    Amount::Bytes(bytes) => self.geometry.block_size.blocks_for(bytes),
+                };
                 if !ORPHAN_BLOCKS.contains(&blocks) {
                     return refused(format!(
                         "an orphan file of {blocks} blocks cannot be: it has 1 to 512"
@@ -149,45 +187,6 @@ impl Target {
         self.set(FeatureBit::Compat(bit), is_on)
     }
 
-    fn no_journal(&mut self) -> Result<()> {
-        if self.superblock.s_journal_inum.get() == 0 {
-            return refused(
-                "the journal is on another device, which must forget this file system, too: \
-                 `tune2fs -f -O ^has_journal` removes it",
-            );
-        }
-        // The kernel and e2fsck want no orphan file without a journal.
-        if self.features().compat.contains(Compat::ORPHAN_FILE) {
-            self.compat(Compat::ORPHAN_FILE, false)?;
-        }
-        if self.superblock.s_journal_inum.get() == Ino::JOURNAL.0 {
-            self.cleared.push(Ino::JOURNAL);
-        }
-        self.superblock.s_journal_inum = 0.into();
-        self.superblock.s_jnl_backup_type = 0;
-        self.superblock.s_jnl_blocks = [U32::ZERO; 17];
-        self.set(FeatureBit::Compat(Compat::HAS_JOURNAL), false)
-    }
-
-    fn journal_size(&mut self, bytes: u64) -> Result<()> {
-        if self.before.features().compat.contains(Compat::HAS_JOURNAL) {
-            return refused(
-                "the file system has a journal: remove it by -O ^has_journal, then make another",
-            );
-        }
-        let blocks = bytes >> self.geometry.block_size.log2();
-        let is_right = JOURNAL_BLOCKS.contains(&blocks) && blocks <= self.geometry.blocks_count / 2;
-        if !is_right {
-            return refused(format!(
-                "a journal of {blocks} blocks cannot be: it has at least 1024, at most 10240000, \
-                 and at most half of the file system's {}",
-                self.geometry.blocks_count
-            ));
-        }
-        self.make.journal_blocks = u32::try_from(blocks).ok();
-        self.compat(Compat::HAS_JOURNAL, true)
-    }
-
     fn incompat(&mut self, bit: Incompat, is_on: bool) -> Result<()> {
         let has_sums = self.features().metadata_csum();
         match (bit, is_on) {
@@ -208,10 +207,7 @@ impl Target {
                 self.superblock.s_mmp_block = 0.into();
                 self.superblock.s_mmp_interval = 0.into();
             }
-            (Incompat::CASEFOLD, true) => {
-                self.superblock.s_encoding = ENCODING_UTF8_12_1.into();
-                self.superblock.s_encoding_flags = 0.into();
-            }
+            (Incompat::CASEFOLD, true) => return self.encoding(false),
             (Incompat::CASEFOLD, false) => {
                 self.superblock.s_encoding = 0.into();
                 self.superblock.s_encoding_flags = 0.into();
@@ -226,12 +222,26 @@ impl Target {
         self.set(FeatureBit::Incompat(bit), is_on)
     }
 
+    fn encoding(&mut self, is_strict: bool) -> Result<()> {
+        let has = |superblock: &SuperBlock| {
+            let features = superblock.features();
+            features.incompat.contains(Incompat::CASEFOLD)
+        };
+        if has(&self.before) && has(&self.superblock) {
+            return refused(
+                "the file system has an encoding, which names may depend on: only where -O \
+                 ^casefold can clear it, another can be set",
+            );
+        }
+        self.superblock.s_encoding = ENCODING_UTF8_12_1.into();
+        let flags = if is_strict { ENCODING_STRICT } else { 0 };
+        self.superblock.s_encoding_flags = flags.into();
+        self.set(FeatureBit::Incompat(Incompat::CASEFOLD), true)
+    }
+
     /// Descriptors of 64 bytes, or of 32. Those that are reserved for growing are used up first.
     fn descriptor_size(&mut self, is_on: bool) -> Result<()> {
         let features = self.features();
-        if features.incompat.contains(Incompat::META_BG) {
-            return cannot(FeatureBit::Incompat(Incompat::BIT64), is_on);
-        }
         if is_on && !features.incompat.contains(Incompat::EXTENTS) {
             return refused("64bit needs extents for its block numbers: set extent, too");
         }
@@ -242,12 +252,6 @@ impl Target {
                  clusters in a group; without it 4294967295 and 65535 are the most"
             ));
         }
-        if self.geometry.backup_groups().count() > BACKUPS_MAX {
-            return refused(
-                "64bit changes all copies of the descriptors, and each group has one: set \
-                 sparse_super first",
-            );
-        }
         if is_on {
             // These words counted for nothing.
             self.superblock.s_blocks_count_hi = 0.into();
@@ -256,6 +260,14 @@ impl Target {
         }
         self.superblock.s_desc_size = if is_on { len16(DESC_SIZE_64) } else { 0 }.into();
         self.set(FeatureBit::Incompat(Incompat::BIT64), is_on)?;
+        if features.incompat.contains(Incompat::META_BG) {
+            // Smaller ones may all lie before the first that lies in its meta group.
+            let size = if is_on { DESC_SIZE_64 } else { DESC_SIZE_32 };
+            let per_block = self.geometry.block_size.bytes() / u32::from(len16(size));
+            let after = self.geometry.groups_count.get().div_ceil(per_block.max(1));
+            let first = self.superblock.s_first_meta_bg.get().min(after);
+            self.superblock.s_first_meta_bg = first.into();
+        }
         if features.compat.contains(Compat::RESIZE_INODE) {
             let after = self.geometry()?.gdt_blocks();
             let reserved = u32::from(self.superblock.s_reserved_gdt_blocks.get());
@@ -410,7 +422,9 @@ impl Target {
                 "flex_bg cannot be cleared: bitmaps or inode tables lie outside their groups",
             );
         }
-        if is_cleared(Incompat::CASEFOLD) && any_inode(volume, InodeFlags::CASEFOLD)? {
+        self.settle_journal()?;
+        self.copies_can_be_written()?;
+        if self.loses_encoding() && any_inode(volume, InodeFlags::CASEFOLD)? {
             return refused(
                 "casefold cannot be cleared: directories use it; `chattr -F` clears their flag",
             );
@@ -423,6 +437,32 @@ impl Target {
                 "values of attributes in inodes of their own have hashes that depend on the UUID: \
                  set metadata_csum_seed first, which makes them independent of it",
             );
+        }
+        Ok(())
+    }
+
+    /// Whether names are no longer compared as they were.
+    fn loses_encoding(&self) -> bool {
+        let encoding = |superblock: &SuperBlock| {
+            let features = superblock.features();
+            let words = (superblock.s_encoding, superblock.s_encoding_flags);
+            (features.incompat.contains(Incompat::CASEFOLD), words)
+        };
+        let before = encoding(&self.before);
+        before.0 && before != encoding(&self.superblock)
+    }
+
+    /// Without `sparse_super`, descriptors of another size are the square of the groups.
+    fn copies_can_be_written(&self) -> Result<()> {
+        let geometry = self.geometry()?;
+        let groups = geometry.backup_groups().count() as u64;
+        let copies = groups.saturating_mul(geometry.gdt_blocks().into());
+        let is_other = geometry.desc_size != self.geometry.desc_size;
+        if is_other && groups > SPARSE_MAX && copies > COPIES_MAX {
+            return refused(format!(
+                "64bit changes all {copies} copies of blocks of descriptors, {COPIES_MAX} are the \
+                 most: set sparse_super, too"
+            ));
         }
         Ok(())
     }

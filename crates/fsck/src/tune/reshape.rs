@@ -10,6 +10,7 @@
 //! Bitmaps and tables may lie anywhere with `flex_bg`, and elsewhere in their group. Everything is
 //! changed in the overlay; the passes then work out the bitmaps, the counts and inode 7 anew.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use uext4_ondisk::features::Incompat;
@@ -24,12 +25,6 @@ use crate::error::Result;
 use crate::fixed_places::{MetadataOwner, for_each_metadata};
 use crate::make::ASKED_FOR;
 use crate::volume::{Volume, generation};
-
-/// Blocks that lie at one stretch.
-struct Span {
-    owner: MetadataOwner,
-    blocks: Range<u64>,
-}
 
 /// Moves in the overlay what must move for a file system of the shape `after`; `groups` gets the
 /// new places. What is in use, and becomes so, is added to `used`.
@@ -89,37 +84,45 @@ fn in_the_way(
     let wanted: Vec<_> = grown(before, after)
         .filter(|blocks| !blocks.is_empty())
         .collect();
-    let mut spans = Vec::new();
+    let mut moving = Vec::new();
     if wanted.is_empty() {
-        return Ok(Vec::new());
+        return Ok(moving);
     }
+    let clusters_of = |blocks: &Range<u64>| {
+        let len = blocks.end.saturating_sub(blocks.start);
+        used.of_blocks(Pblk(blocks.start), len)
+    };
+    // With clusters, the rest of one that metadata has a block of is free, or other metadata's.
+    let mut metadata = BTreeSet::new();
     for_each_metadata(before, groups, |owner, start, len| {
-        let end = start.0.saturating_add(len);
-        // The first of those that end behind its start: they are in order.
-        let at = wanted.partition_point(|blocks| blocks.end <= start.0);
-        let is_in_the_way = wanted.get(at).is_some_and(|blocks| blocks.start < end);
+        let blocks = start.0..start.0.saturating_add(len);
+        let clusters = clusters_of(&blocks);
+        // They are in order.
+        let at = wanted.partition_point(|wanted| clusters_of(wanted).end <= clusters.start);
+        let near = wanted.iter().skip(at);
+        let near = near.take_while(|wanted| clusters_of(wanted).start < clusters.end);
+        let mut is_in_the_way = false;
+        for wanted in near {
+            metadata.extend(clusters_of(wanted).filter(|cluster| clusters.contains(cluster)));
+            is_in_the_way |= wanted.start < blocks.end && blocks.start < wanted.end;
+        }
         if is_in_the_way && !matches!(owner, MetadataOwner::Head(_)) {
-            spans.push(Span {
-                owner,
-                blocks: start.0..end,
-            });
+            moving.push(owner);
         }
     });
-    let is_moved = |block| spans.iter().any(|span| span.blocks.contains(&block));
     for block in wanted.iter().cloned().flatten() {
-        let clusters = used.of_blocks(Pblk(block), 1);
-        if after.cluster_bits != 0 || used.contains_any(clusters) && !is_moved(block) {
+        let mut clusters = used.of_blocks(Pblk(block), 1);
+        if used.contains_any(clusters.clone()) && !clusters.all(|at| metadata.contains(&at)) {
             return refused(format!(
                 "the descriptors need block {block}, which is in use: `resize2fs -b IMAGE` moves \
                  files out of the way"
             ));
         }
     }
-    for blocks in wanted {
-        let len = blocks.end.saturating_sub(blocks.start);
-        used.add(used.of_blocks(Pblk(blocks.start), len), |_| ());
+    for blocks in &wanted {
+        used.add(clusters_of(blocks), |_| ());
     }
-    Ok(spans.into_iter().map(|span| span.owner).collect())
+    Ok(moving)
 }
 
 /// Copies a bitmap or table to blocks that are free.

@@ -1,6 +1,7 @@
 //! Changes, compared with what tune2fs makes of a copy of the same image.
 
 mod cases;
+mod journal;
 mod kernel;
 mod power_cut;
 mod reshape;
@@ -213,6 +214,44 @@ fn directories_follow_another_seed_of_their_hashes() {
     assert_clean(image.path());
     let seed = "Directory Hash Seed:      5a5a5a5a-5a5a-5a5a-5a5a-5a5a5a5a5a5a";
     assert!(dumped(image.path(), &[]).contains(seed));
+}
+
+/// dumpe2fs does not show whether names that are no text are refused.
+#[test]
+fn an_encoding_has_the_flags_of_tune2fs() {
+    if !has_tools() {
+        return;
+    }
+    let words = |path: &Path| fs::read(path).unwrap()[1024 + 0x27C..][..4].to_vec();
+    for (flag, is_strict) in [("strict", true), ("nostrict", false)] {
+        let image = filled("-t ext4 -b 1024");
+        let list = format!("encoding=utf8,encoding_flags={flag}");
+        let changes = vec![Change::Encoding { is_strict }];
+        let case = Case::new("tune2fs", &["-E", &list], changes.clone());
+        let complaint = compare(image.path(), &case, &mut Mounts::default());
+        assert_eq!(complaint, None);
+        let [ours, theirs] = ["ours", "theirs"].map(|name| image.path().with_extension(name));
+        assert_eq!(words(&ours), words(&theirs), "{flag}");
+        let error = tune_image(&ours, &changes).unwrap_err().to_string();
+        assert!(error.contains("has an encoding"), "{error}");
+    }
+}
+
+#[test]
+fn an_encoding_that_directories_use_stays() {
+    if !has_tools() {
+        return;
+    }
+    let image = filled("-t ext4 -b 1024 -O casefold");
+    let mut changes = Change::of_features("^casefold").unwrap();
+    changes.push(Change::Encoding { is_strict: true });
+    tune_image(image.path(), &changes).unwrap();
+    assert_clean(image.path());
+    let image = filled("-t ext4 -b 1024 -O casefold");
+    image.debugfs(&["mkdir folded", "sif folded flags 0x40080000"]);
+    assert_clean(image.path());
+    let error = tune_image(image.path(), &changes).unwrap_err().to_string();
+    assert!(error.contains("directories use it"), "{error}");
 }
 
 #[test]

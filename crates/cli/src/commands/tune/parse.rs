@@ -3,19 +3,34 @@
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use uext4_blockdev::{Clock as _, SystemClock};
-use uext4_fsck::tune::Change;
+use uext4_fsck::tune::{Amount, Change};
 use uext4_image::HostIds;
+use uext4_mkfs::{JournalOptions, Size, parse_journal};
 use uext4_ondisk::num::lo32;
 use uext4_ondisk::quota::QuotaKind;
 use uuid::Uuid;
 
+use crate::args::parse_suffixed;
 use crate::examination;
 use crate::format::random_uuid;
 use crate::tune_names::{MOUNT_DATA_MODE, MOUNT_OPTIONS};
 
 /// What a list asks for.
 #[derive(Clone, Debug, Default)]
-pub struct Changes(pub Vec<Change>);
+pub struct Changes {
+    pub list: Vec<Change>,
+    /// The mark of another host is cleared first.
+    pub clears_mmp: bool,
+}
+
+impl FromIterator<Change> for Changes {
+    fn from_iter<I: IntoIterator<Item = Change>>(changes: I) -> Self {
+        Self {
+            list: changes.into_iter().collect(),
+            clears_mmp: false,
+        }
+    }
+}
 
 type Parsed<T> = Result<T, String>;
 
@@ -114,7 +129,8 @@ fn owner(text: &str, what: &str, lookup: impl Fn(&HostIds, &[u8]) -> Option<u32>
 
 pub fn interval(text: &str) -> Parsed<u32> {
     const DAY: u32 = 86_400;
-    let (digits, unit) = match text.strip_suffix(['d', 'w', 'm']) {
+    let (digits, unit) = match text.strip_suffix(['d', 'w', 'm', 's']) {
+        Some(digits) if text.ends_with('s') => (digits, 1),
         Some(digits) if text.ends_with('w') => (digits, 7 * DAY),
         Some(digits) if text.ends_with('m') => (digits, 30 * DAY),
         Some(digits) => (digits, DAY),
@@ -122,7 +138,7 @@ pub fn interval(text: &str) -> Parsed<u32> {
     };
     let number: u32 = digits
         .parse()
-        .map_err(|_| "it is a number, with d, w or m".to_owned())?;
+        .map_err(|_| "it is a number, with d, w, m or s".to_owned())?;
     number
         .checked_mul(unit)
         .ok_or_else(|| "this is more than 136 years".to_owned())
@@ -187,12 +203,12 @@ pub fn mount_options(list: &str) -> Parsed<Changes> {
             set: if is_on { bits } else { 0 },
         })
     });
-    changes.collect::<Parsed<_>>().map(Changes)
+    changes.collect()
 }
 
 pub fn features(list: &str) -> Parsed<Changes> {
     let changes = Change::of_features(list).map_err(|error| error.to_string())?;
-    Ok(Changes(changes))
+    Ok(changes.into_iter().collect())
 }
 
 pub fn quotas(list: &str) -> Parsed<Changes> {
@@ -205,22 +221,73 @@ pub fn quotas(list: &str) -> Parsed<Changes> {
         };
         Ok(Change::Quota { kind, is_on })
     });
-    changes.collect::<Parsed<_>>().map(Changes)
+    changes.collect()
 }
 
-pub fn journal(text: &str) -> Parsed<u64> {
-    let size = text.strip_prefix("size=");
-    let mib: Option<u64> = size.and_then(|size| size.trim_end_matches('M').parse().ok());
-    let bytes = mib.and_then(|mib| mib.checked_mul(1 << 20));
-    bytes.ok_or_else(|| "it is size=N, in MiB".to_owned())
+pub fn journal(list: &str) -> Parsed<Changes> {
+    if list
+        .split(',')
+        .any(|word| word.trim().starts_with("device="))
+    {
+        return Err(
+            "a journal on another device is not written, and a file system that has one is only \
+             read: leave device= out for one in the image, or use `tune2fs -J device=`"
+                .to_owned(),
+        );
+    }
+    let mut said = JournalOptions::default();
+    parse_journal(list, &mut said).map_err(|error| error.to_string())?;
+    let bytes = |count: u64, unit: u64| {
+        let bytes = count.checked_mul(unit);
+        bytes.ok_or_else(|| format!("{count} is too large"))
+    };
+    let size = said.size_mib.map(|mib| bytes(mib, 1 << 20)).transpose()?;
+    let area = said.fast_commit_kib.map(|kib| bytes(kib, 1 << 10));
+    let changes = [
+        size.map(Change::JournalSize),
+        area.transpose()?.map(Change::FastCommitSize),
+        said.location.map(amount).map(Change::JournalPlace),
+    ];
+    Ok(changes.into_iter().flatten().collect())
+}
+
+/// Plain numbers are blocks, as tune2fs has it.
+fn amount(size: Size) -> Amount {
+    match size {
+        Size::Plain(blocks) => Amount::Blocks(blocks),
+        Size::Bytes(bytes) => Amount::Bytes(bytes),
+    }
 }
 
 pub fn extended(list: &str) -> Parsed<Changes> {
-    let words = list
-        .split(',')
-        .map(str::trim)
-        .filter(|word| !word.is_empty());
-    words.map(extended_one).collect::<Parsed<_>>().map(Changes)
+    let mut changes = Changes::default();
+    let (mut encoding, mut is_strict) = (None, None);
+    let words = list.split(',').map(str::trim);
+    for word in words.filter(|word| !word.is_empty()) {
+        match word.split_once('=') {
+            Some(("encoding", name)) => encoding = Some(name),
+            Some(("encoding_flags", flag)) => is_strict = Some(strictness(flag)?),
+            None if word == "clear_mmp" => changes.clears_mmp = true,
+            _ => changes.list.push(extended_one(word)?),
+        }
+    }
+    match (encoding, is_strict) {
+        (Some("utf8" | "utf8-12.1"), is_strict) => changes.list.push(Change::Encoding {
+            is_strict: is_strict.unwrap_or(false),
+        }),
+        (Some(_), _) => return Err("encoding= is utf8 or utf8-12.1".to_owned()),
+        (None, Some(_)) => return Err("encoding_flags= needs encoding=, too".to_owned()),
+        (None, None) => {}
+    }
+    Ok(changes)
+}
+
+fn strictness(flag: &str) -> Parsed<bool> {
+    match flag {
+        "strict" => Ok(true),
+        "nostrict" => Ok(false),
+        _ => Err("encoding_flags= is strict or nostrict".to_owned()),
+    }
 }
 
 fn extended_one(word: &str) -> Parsed<Change> {
@@ -249,11 +316,10 @@ fn extended_one(word: &str) -> Parsed<Change> {
         "stride" => Change::Stride(small()?),
         "stripe_width" | "stripe-width" => Change::StripeWidth(number()?),
         "mmp_update_interval" => Change::MmpInterval(small()?),
-        "orphan_file_size" => Change::OrphanFileSize(crate::args::parse_size(value)?),
+        "orphan_file_size" => Change::OrphanFileSize(amount(parse_suffixed(value)?)),
         "force_fsck" => Change::ForceFsck,
         "test_fs" => Change::TestFs(true),
         "^test_fs" => Change::TestFs(false),
-        "clear_mmp" => return Err("clear_mmp: `uext4 repair` clears what a host left".to_owned()),
         _ => {
             return Err(format!(
                 "there is no {name}: `uext4 tune --help` lists what there is"
@@ -271,7 +337,17 @@ mod tests {
         assert_eq!(interval("2w"), Ok(1_209_600));
         assert_eq!(interval("3m"), Ok(7_776_000));
         assert_eq!(checked("20200102"), Ok(1_577_923_200));
-        assert_eq!(journal("size=4"), Ok(4 << 20));
+        assert_eq!(interval("5s"), Ok(5));
+        let journal = journal("size=4,location=12M,fast_commit_size=64").unwrap();
+        let journal = format!("{:?}", journal.list);
+        assert_eq!(
+            journal,
+            "[JournalSize(4194304), FastCommitSize(65536), JournalPlace(Bytes(12582912))]"
+        );
+        assert!(super::journal("device=/dev/sda").is_err());
+        assert!(extended("encoding_flags=strict").is_err());
+        assert!(extended("encoding=latin1").is_err());
+        assert!(extended("stride=16,clear_mmp").unwrap().clears_mmp);
         assert!(label("abcdefghijklmnopq").is_err());
         assert!(extended("stride=16,hash_alg=sha").is_err());
         assert!((0..99).all(|_| matches!(max_mounts("random"), Ok(20..=40))));

@@ -2,7 +2,7 @@
 
 use uext4_ondisk::quota::QuotaKind;
 
-use crate::tune::{Change, Reserved};
+use crate::tune::{Amount, Change, Reserved};
 
 /// One run of `tune`.
 pub struct Case {
@@ -46,7 +46,7 @@ pub fn all() -> Vec<Case> {
 }
 
 /// Each with the lines of dumpe2fs that differ from those of tune2fs, for the reason given.
-const FEATURES: [(&str, &[&str]); 25] = [
+const FEATURES: [(&str, &[&str]); 26] = [
     ("metadata_csum", &[]),
     // tune2fs leaves the orphan file, which neither the kernel nor e2fsck expects.
     (
@@ -84,6 +84,8 @@ const FEATURES: [(&str, &[&str]); 25] = [
     ("stable_inodes", &[]),
     ("encrypt", &[]),
     ("read-only", &[]),
+    // tune2fs leaves the count of blocks that it frees.
+    ("resize_inode", &["Reserved GDT"]),
 ];
 
 pub fn label(text: &str) -> Change {
@@ -108,6 +110,12 @@ const UUID: &str = "c1b9d5a2-f162-11cf-9ece-0020afc76f16";
 
 fn uuid() -> Change {
     Change::Uuid(uuid::Uuid::parse_str(UUID).unwrap().into_bytes())
+}
+
+fn orphan_file() -> Vec<Change> {
+    let mut changes = Change::of_features("orphan_file").unwrap();
+    changes.push(Change::OrphanFileSize(Amount::Blocks(40)));
+    changes
 }
 
 fn fields() -> Vec<(&'static str, Vec<Change>)> {
@@ -141,6 +149,23 @@ fn fields() -> Vec<(&'static str, Vec<Change>)> {
             vec![Change::Stride(4), Change::StripeWidth(16)],
         ),
         ("-E test_fs", vec![Change::TestFs(true)]),
+        ("-E ^test_fs", vec![Change::TestFs(false)]),
+        ("-E force_fsck", vec![Change::ForceFsck]),
+        (
+            "-E encoding=utf8",
+            vec![Change::Encoding { is_strict: false }],
+        ),
+        (
+            "-E encoding=utf8-12.1,encoding_flags=strict",
+            vec![Change::Encoding { is_strict: true }],
+        ),
+        (
+            "-C 7 -c -1",
+            vec![Change::Mounts(7), Change::MountsMax(0xFFFF)],
+        ),
+        ("-T 20200102", vec![Change::CheckedAt(1_577_923_200)]),
+        ("-i 0", vec![Change::CheckInterval(0)]),
+        ("-E orphan_file_size=40 -O orphan_file", orphan_file()),
         ("-Q usrquota", vec![quota(QuotaKind::User, true)]),
         ("-Q ^grpquota", vec![quota(QuotaKind::Group, false)]),
         ("-Q prjquota", vec![quota(QuotaKind::Project, true)]),

@@ -11,6 +11,24 @@ pub fn shapes() -> Vec<(&'static str, Case)> {
     const BARE_64: &str = "-t ext4 -b 1024 -g 512 -N 4000 -J size=1 -O 64bit,^resize_inode";
     const CRC16: &str = "-t ext4 -b 1024 -I 128 -O ^64bit,^flex_bg,^metadata_csum,uninit_bg";
     const EXT3: &str = "-t ext3 -b 1024 -I 128";
+    const META: &str =
+        "-t ext4 -b 1024 -g 512 -N 4000 -O ^64bit,meta_bg,^resize_inode,^has_journal";
+    const META_64: &str = "-t ext4 -b 1024 -g 512 -N 4000 -J size=1 -O 64bit,meta_bg,^resize_inode";
+    // Bitmaps lie in each group, behind the descriptors.
+    const META_BARE: &str =
+        "-t ext4 -b 1024 -g 512 -N 4000 -J size=1 -O ^64bit,meta_bg,^resize_inode,^flex_bg";
+    const BIG: &str = "-t ext4 -b 1024 -g 256 -N 4000 -J size=1 -O ^64bit,bigalloc -C 4096";
+    const BIG_64: &str = "-t ext4 -b 1024 -g 256 -N 4000 -J size=1 -O 64bit,bigalloc -C 4096";
+    // The descriptors grow into the next cluster, which has the bitmaps.
+    const BIG_BARE: &str = "-t ext4 -b 1024 -g 256 -N 4000 -J size=1 \
+                            -O ^64bit,bigalloc,^resize_inode,^flex_bg -C 2048";
+    const BIG_META: &str = "-t ext4 -b 1024 -g 256 -N 4000 -J size=1 \
+                            -O ^64bit,bigalloc,meta_bg,^resize_inode -C 4096";
+    // Each of 40 groups has copies.
+    const COPIES: &str = "-t ext4 -b 1024 -g 512 -N 4000 \
+                          -O ^64bit,^sparse_super,^resize_inode,^flex_bg,^has_journal";
+    const COPIES_64: &str = "-t ext4 -b 1024 -g 512 -N 4000 -J size=1 \
+                             -O 64bit,^sparse_super,^resize_inode,^flex_bg";
     let of_features = |base, flag, list| {
         let changes = Change::of_features(list).unwrap();
         (base, Case::new("resize2fs", &[flag], changes))
@@ -28,6 +46,15 @@ pub fn shapes() -> Vec<(&'static str, Case)> {
         of_features(BARE, "-b", "64bit"),
         of_features(BARE_64, "-s", "^64bit"),
         of_features(CRC16, "-b", "64bit"),
+        of_features(META, "-b", "64bit"),
+        of_features(META_64, "-s", "^64bit"),
+        of_features(META_BARE, "-b", "64bit"),
+        of_features(BIG, "-b", "64bit"),
+        of_features(BIG_64, "-s", "^64bit"),
+        of_features(BIG_BARE, "-b", "64bit"),
+        of_features(BIG_META, "-b", "64bit"),
+        of_features(COPIES, "-b", "64bit"),
+        of_features(COPIES_64, "-s", "^64bit"),
         of_inodes(CRC16, 256),
         of_inodes(EXT3, 256),
         of_inodes(EXT3, 1024),
@@ -48,6 +75,33 @@ fn another_shape_is_that_of_tune2fs_and_resize2fs() {
     println!("{mounts:?}");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(mounts.are_enough(), "{mounts:?}");
+}
+
+/// Without `sparse_super`, all copies become those of the other size.
+#[test]
+fn every_copy_of_the_descriptors_can_be_used_instead() {
+    if !has_tools() {
+        return;
+    }
+    let image = filled(
+        "-t ext4 -b 1024 -g 512 -N 4000 \
+         -O ^64bit,^sparse_super,^resize_inode,^flex_bg,^has_journal",
+    );
+    tune_image(image.path(), &Change::of_features("64bit").unwrap()).unwrap();
+    let volume = opened(
+        Overlay::new(device(image.path()), uext4_ondisk::BlockSize::MIN, 1 << 20),
+        &options(),
+    );
+    let volume = volume.unwrap();
+    let geometry = volume.geometry();
+    let (groups, mut bytes) = (volume.groups(), vec![0; 1024]);
+    for (at, groups) in (0..).zip(groups.chunks(16)) {
+        assert_eq!(geometry.gdt_backups(at).count(), 39);
+        for block in geometry.gdt_backups(at) {
+            volume.overlay().read_block(block, &mut bytes).unwrap();
+            assert!(backups::is_copy(geometry, groups, &bytes), "{block}");
+        }
+    }
 }
 
 /// Files behind the backups of descriptors, which have no room to grow.
@@ -106,7 +160,6 @@ fn a_shape_that_cannot_be_is_refused_with_the_way() {
     assert!(sentence(small, Change::InodeSize(128)).contains("uext4 build --base"));
     assert!(sentence(small, Change::InodeSize(2048)).contains("bytes of a block"));
     assert!(sentence("-O ^extent,^64bit", feature("64bit")).contains("set extent"));
-    assert!(sentence("-O ^64bit,meta_bg,^resize_inode", feature("64bit")).contains("uext4 build"));
     // Half of each group is its inode table: there is no room for another of twice the size.
     let full = "-I 128 -i 1024 -O ^flex_bg,^resize_inode,^has_journal";
     assert!(sentence(full, Change::InodeSize(1024)).contains("-O flex_bg"));
