@@ -15,7 +15,7 @@ use crate::entry;
 use crate::server::READ_MAX;
 use crate::wire::{Answer, Request, Slot, View};
 
-/// An open file of a [`Tree`].
+/// An open file of a [`Tree`](crate::Tree).
 #[derive(Clone, Debug)]
 pub enum Node {
     /// Opened here.
