@@ -30,7 +30,7 @@
 //!
 //! A write holds one of `writing` for reading until it is done; a snapshot begins with all of
 //! them held for writing, so that it has each write wholly or not at all. `kept` is taken after
-//! these, and no other lock is taken under it.
+//! these, and under it none but the device's own, while old bytes are read.
 
 use std::cell::Cell;
 use std::collections::HashMap;

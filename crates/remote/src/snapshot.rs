@@ -17,13 +17,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustix::fs::{MemfdFlags, fcntl_get_seals, memfd_create};
-use uext4::{Error, RemoteError, Result, Volume};
+use uext4::{Error, Result, Volume};
 use uext4_blockdev::{
     BlockDevice, Error as BlockError, FileDevice, Kept, Origin, Snapshot, Writer,
 };
 use uext4_ondisk::features::Compat;
 
 use crate::client::{Client, Passed};
+use crate::node::unexpected;
 use crate::wire::{Answer, Request};
 
 /// How often a moment is looked for in which nothing is written.
@@ -143,11 +144,4 @@ pub fn of(client: &Client, image: &Path) -> Result<(Arc<dyn BlockDevice>, Within
     let writer = Box::new(client.clone());
     let snapshot = Snapshot::new(Arc::new(device), File::from(store), len, writer)?;
     Ok((Arc::new(snapshot), Within { offset, partition }))
-}
-
-fn unexpected() -> Error {
-    Error::Remote {
-        kind: RemoteError::FileSystem,
-        message: "the daemon of the mount gave an answer to another request".to_owned(),
-    }
 }
