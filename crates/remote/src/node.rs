@@ -12,8 +12,7 @@ use uext4::{
 
 use crate::client::Client;
 use crate::entry;
-use crate::server::READ_MAX;
-use crate::wire::{Answer, Request, Slot, View};
+use crate::wire::{Answer, READ_MAX, Request, Slot, View};
 
 /// An open file of a [`Tree`](crate::Tree).
 #[derive(Clone, Debug)]

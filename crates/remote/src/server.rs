@@ -32,12 +32,10 @@ use crate::passed::Passed;
 use crate::put_mode::Existing;
 use crate::refusal::{Cause, Refusal};
 use crate::snapshot::Disk;
-use crate::wire::{Answer, Extent, Listed, NewEntry, Request, Slot, last, set_mode};
+use crate::wire::{Answer, Extent, Listed, NewEntry, READ_MAX, Request, Slot, last, set_mode};
 
 /// Open files of a connection at most.
 pub const SLOTS_MAX: usize = 4096;
-/// Bytes that one request reads at most.
-pub const READ_MAX: u32 = 1 << 20;
 /// Bytes of an answer at most.
 const ANSWER_MAX: usize = 2 << 20;
 /// Bytes of names that one answer lists at most.

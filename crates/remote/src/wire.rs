@@ -30,6 +30,9 @@ use crate::refusal::Refusal;
 /// An open file of a connection.
 pub type Slot = u32;
 
+/// Bytes that one request reads at most.
+pub const READ_MAX: u32 = 1 << 20;
+
 /// A time: seconds since 1970, nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Time {
