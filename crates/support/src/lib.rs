@@ -1,5 +1,6 @@
 //! What crates of every level share: state with a slot for each thread, in place of the kernel's
-//! per-CPU variables, the queue [`Ring`], in place of its lists, and ranges of bits ([`bits`]).
+//! per-CPU variables, the queue [`Ring`], in place of its lists, ranges of bits ([`bits`]), and
+//! tables that become longer while they are read ([`Growing`], [`Replaced`]).
 //!
 //! Threads that write the same cache line wait for one another, whether or not they work on the
 //! same thing: a counter of operations costs two threads more than the operations. A
@@ -20,6 +21,7 @@
 
 pub mod bits;
 mod counter;
+mod growing;
 pub mod ring;
 mod tally;
 
@@ -28,6 +30,7 @@ use std::slice;
 use crossbeam_utils::CachePadded;
 
 pub use counter::Counter;
+pub use growing::{Growing, Replaced};
 pub use ring::Ring;
 pub use tally::Tally;
 
