@@ -102,6 +102,13 @@ impl Buddy {
         buddy
     }
 
+    /// The group has become longer, to `blocks`; what is new is used.
+    pub(crate) fn lengthen(&mut self, shape: Shape, blocks: u32, first_stripe: u32) {
+        self.blocks = blocks;
+        let listed = shape.stripe > 0;
+        self.stripes = listed.then(|| Stripes::new(&self.used, blocks, shape.stripe, first_stripe));
+    }
+
     /// Blocks of the group.
     pub fn blocks(&self) -> u32 {
         self.blocks

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 use parking_lot::{Mutex, MutexGuard};
 use tracing::trace;
 use uext4_ondisk::{Geometry, GroupNr, Pblk};
+use uext4_support::{Growing, Replaced};
 
 use crate::buddy::{Buddy, Shape};
 use crate::index::{GroupState, Index};
@@ -14,6 +15,10 @@ use crate::io::Io;
 use crate::maxima::Maxima;
 use crate::stats::Counters;
 use crate::{BadGroup, Error, GroupBitmaps, Run};
+
+mod grow;
+
+use grow::stripe_rows_of;
 
 pub(crate) type Answer<T, B> = Result<T, Error<<B as GroupBitmaps>::Error>>;
 
@@ -85,13 +90,13 @@ pub(crate) struct Groups {
     pub(crate) number: u32,
     pub(crate) shape: Shape,
     first_data_block: u64,
-    blocks_count: u64,
-    groups: Box<[Group]>,
+    blocks_count: AtomicU64,
+    groups: Growing<Group>,
     /// Blocks of each group's longest free run, at most so many if it is not loaded.
-    pub(crate) longest: Maxima,
+    longest: Replaced<Maxima>,
     /// Free stripes in the longest row of each group, likewise; of no group if there are no
     /// stripes.
-    pub(crate) stripe_rows: Maxima,
+    stripe_rows: Replaced<Maxima>,
     /// That of a design of the search other than ours.
     index: Option<Arc<dyn Index>>,
     /// Free blocks in all groups but bad ones.
@@ -122,10 +127,10 @@ impl Groups {
             number: next_device(),
             shape,
             first_data_block: geometry.first_data_block.into(),
-            blocks_count: geometry.blocks_count,
+            blocks_count: AtomicU64::new(geometry.blocks_count),
             groups: (0..count).map(|_| Group::default()).collect(),
-            longest: Maxima::new(count),
-            stripe_rows: Maxima::new(if shape.stripe > 0 { count } else { 0 }),
+            longest: Replaced::new(Maxima::new(count)),
+            stripe_rows: Replaced::new(Maxima::new(stripe_rows_of(shape, count))),
             index,
             free: AtomicU64::new(0),
             checked_free: AtomicU64::new(0),
@@ -161,7 +166,17 @@ impl Groups {
 
     /// All blocks, free or not.
     pub(crate) fn blocks_count(&self) -> u64 {
-        self.blocks_count
+        self.blocks_count.load(Relaxed)
+    }
+
+    /// See [`Groups::longest`], the field.
+    pub(crate) fn longest(&self) -> &Maxima {
+        self.longest.get()
+    }
+
+    /// See [`Groups::stripe_rows`], the field.
+    pub(crate) fn stripe_rows(&self) -> &Maxima {
+        self.stripe_rows.get()
     }
 
     pub(crate) fn count(&self) -> u32 {
@@ -173,7 +188,7 @@ impl Groups {
     }
 
     pub(crate) fn blocks_in_group(&self, group: u32) -> u32 {
-        let left = self.blocks_count.saturating_sub(self.group_start(group));
+        let left = self.blocks_count().saturating_sub(self.group_start(group));
         left.min(self.shape.blocks_per_group.into()) as u32
     }
 
@@ -186,7 +201,7 @@ impl Groups {
 
     /// Group of a block and its offset there.
     pub(crate) fn locate(&self, block: Pblk) -> Option<Place> {
-        if block.0 >= self.blocks_count {
+        if block.0 >= self.blocks_count() {
             return None;
         }
         let from_first = block.0.checked_sub(self.first_data_block)?;
@@ -556,9 +571,9 @@ impl Groups {
         let loaded = if state.loaded { LOADED } else { 0 };
         let largest = state.largest_order.map_or(0, |order| order as u8 + 1);
         at.state.store(largest | loaded, Relaxed);
-        self.longest.set(group, longest);
+        self.longest().set(group, longest);
         if self.shape.stripe > 0 {
-            self.stripe_rows.set(group, rows);
+            self.stripe_rows().set(group, rows);
         }
         if let Some(index) = &self.index {
             index.update(group, &state);

@@ -29,6 +29,16 @@ impl Maxima {
         Self { levels }
     }
 
+    /// The numbers of `smaller`, and 0 for the groups that it does not have. What is set there
+    /// meanwhile may be missing.
+    pub(crate) fn larger(smaller: &Self, groups: u32) -> Self {
+        let larger = Self::new(groups);
+        for (group, number) in smaller.levels[0].iter().enumerate() {
+            larger.set(group as u32, number.load(SeqCst));
+        }
+        larger
+    }
+
     /// A group's number.
     pub(crate) fn get(&self, group: u32) -> u32 {
         self.levels[0][group as usize].load(SeqCst)

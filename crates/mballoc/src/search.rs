@@ -324,12 +324,12 @@ impl<'a> Seek<'a> {
 
     /// The longest free run of each group.
     pub(crate) fn longest(&self) -> &'a Maxima {
-        &self.groups.longest
+        self.groups.longest()
     }
 
     /// The longest row of free stripes of each group.
     pub(crate) fn stripe_rows(&self) -> &'a Maxima {
-        &self.groups.stripe_rows
+        self.groups.stripe_rows()
     }
 
     /// Runs `f` under the lock of a group, with its bitmap read. What `f` answers it must have

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// A table that can become longer.
 pub struct Growing<T> {
     first: Box<[T]>,
-    later: boxcar::Vec<T>,
+    later: Box<boxcar::Vec<T>>,
     /// Of both; what is behind it is being appended.
     len: AtomicUsize,
 }
@@ -28,7 +28,7 @@ impl<T> Growing<T> {
         Self {
             len: AtomicUsize::new(first.len()),
             first: first.into_boxed_slice(),
-            later: boxcar::Vec::new(),
+            later: Box::default(),
         }
     }
 
@@ -94,7 +94,7 @@ impl<T: fmt::Debug> fmt::Debug for Growing<T> {
 /// A value that another takes the place of now and then.
 pub struct Replaced<T> {
     first: T,
-    later: boxcar::Vec<T>,
+    later: Box<boxcar::Vec<T>>,
     /// How often it was replaced.
     times: AtomicUsize,
 }
@@ -104,7 +104,7 @@ impl<T> Replaced<T> {
     pub fn new(first: T) -> Self {
         Self {
             first,
-            later: boxcar::Vec::new(),
+            later: Box::default(),
             times: AtomicUsize::new(0),
         }
     }

@@ -13,6 +13,7 @@ use uext4_ondisk::features::Incompat;
 use uext4_ondisk::group_desc::{DescChecksum, GroupDesc, desc_checksum};
 use uext4_ondisk::superblock::SuperBlock;
 use uext4_ondisk::{Damage, Geometry, GroupNr, Ino, Pblk};
+use uext4_support::Replaced;
 
 use crate::base::error::{Error, Result};
 use crate::base::fast_commit::ReplaySummary;
@@ -39,13 +40,19 @@ pub(crate) trait Writing: Debug + Send + Sync {
     fn met(&self, ino: Option<Ino>, unread: Option<Pblk>, error: &Error);
 }
 
+/// What a file system is, until it grows.
+#[derive(Debug)]
+struct Shape {
+    superblock: SuperBlock,
+    geometry: Geometry,
+}
+
 /// A file system on its device.
 #[derive(Debug)]
 pub(crate) struct Disk {
     device: Arc<dyn BlockDevice>,
     cache: Arc<BufferCache>,
-    superblock: SuperBlock,
-    geometry: Geometry,
+    shape: Replaced<Shape>,
     /// Block of the superblock that was read: 0 or 1 for the primary, else a backup's, whose
     /// copy of the descriptors follows it.
     superblock_at: Pblk,
@@ -71,8 +78,10 @@ impl Disk {
         Self {
             device,
             cache,
-            superblock,
-            geometry,
+            shape: Replaced::new(Shape {
+                superblock,
+                geometry,
+            }),
             superblock_at,
             itable_windows: [const { AtomicU64::new(u64::MAX) }; WINDOWS],
             fast_commit: None,
@@ -112,20 +121,20 @@ impl Disk {
         let have = self
             .rescue
             .cut_off
-            .map(|cut| cut.have >> self.geometry.block_size.log2());
-        have.unwrap_or(u64::MAX).min(self.geometry.blocks_count)
+            .map(|cut| cut.have >> self.geometry().block_size.log2());
+        have.unwrap_or(u64::MAX).min(self.geometry().blocks_count)
     }
 
     /// Reads the primary descriptors next to a backup of the superblock, if all of them are
     /// sound: they are newer than those that follow the backup.
     pub(crate) fn prefer_primary_descriptors(&mut self) {
         let backup = std::mem::replace(&mut self.superblock_at, Pblk(0));
-        let table_blocks = u64::from(self.geometry.itable_blocks());
+        let table_blocks = u64::from(self.geometry().itable_blocks());
         let is_sound = |group| {
             let desc = self.group_desc(GroupNr(group));
-            desc.is_ok_and(|desc| self.geometry.contains(desc.inode_table, table_blocks))
+            desc.is_ok_and(|desc| self.geometry().contains(desc.inode_table, table_blocks))
         };
-        if !(0..self.geometry.groups_count.get()).all(is_sound) {
+        if !(0..self.geometry().groups_count.get()).all(is_sound) {
             self.superblock_at = backup;
         }
     }
@@ -156,25 +165,35 @@ impl Disk {
         &self.cache
     }
 
-    /// The superblock.
+    /// The superblock, as it was when the file system was opened, or last grew.
     pub(crate) fn superblock(&self) -> &SuperBlock {
-        &self.superblock
+        &self.shape.get().superblock
     }
 
-    /// The validated shape.
+    /// The validated shape. One that was read before the file system grew stays good: it lacks the
+    /// groups that were added, and is right of all others.
     pub(crate) fn geometry(&self) -> &Geometry {
-        &self.geometry
+        &self.shape.get().geometry
+    }
+
+    /// The file system has grown: this is what it is from now on. What is known of each group has
+    /// been added before.
+    pub(crate) fn set_grown(&self, superblock: SuperBlock, geometry: Geometry) {
+        self.shape.set(Shape {
+            superblock,
+            geometry,
+        });
     }
 
     /// Whether new files are mapped by extents.
     pub(crate) fn has_extents(&self) -> bool {
-        let incompat = self.geometry.features.incompat;
+        let incompat = self.geometry().features.incompat;
         incompat.contains(Incompat::EXTENTS)
     }
 
     /// Bytes of a block.
     pub(crate) fn block_len(&self) -> usize {
-        self.geometry.block_size.len()
+        self.geometry().block_size.len()
     }
 
     /// Reads a block of metadata through the cache. `what` names it in errors.
@@ -207,20 +226,20 @@ impl Disk {
 
     /// Fails with [`Damage::BlockRange`] if the blocks do not all lie in the file system.
     pub(crate) fn check_range(&self, what: &'static str, start: Pblk, len: u64) -> Result<()> {
-        if self.geometry.contains(start, len) {
+        if self.geometry().contains(start, len) {
             return Ok(());
         }
         Err(Error::Corrupt(Damage::BlockRange {
             what,
             start,
             len,
-            blocks_count: self.geometry.blocks_count,
+            blocks_count: self.geometry().blocks_count,
         }))
     }
 
     /// Byte offset on the device of a block that [`Disk::check_range`] has accepted.
     pub(crate) fn byte_offset(&self, block: Pblk) -> u64 {
-        block.0 << self.geometry.block_size.log2()
+        block.0 << self.geometry().block_size.log2()
     }
 
     /// Reads a group descriptor and verifies its checksum.
@@ -228,7 +247,7 @@ impl Disk {
         if let Some(desc) = self.writing().and_then(|state| state.group_desc(group)) {
             return Ok(desc);
         }
-        let geometry = &self.geometry;
+        let geometry = self.geometry();
         if group.0 >= geometry.groups_count.get() {
             let (group, groups) = (group.0, geometry.groups_count.get());
             return Err(Invalid::Group { group, groups }.into());
@@ -264,8 +283,8 @@ impl Disk {
 
     /// Block of descriptor block `index`, in the copy that belongs to the superblock in use.
     fn gdt_block(&self, index: u32) -> Pblk {
-        let primary = self.geometry.gdt_block(index);
-        let in_table = self.geometry.gdt_block(0).0.checked_add(u64::from(index));
+        let primary = self.geometry().gdt_block(index);
+        let in_table = self.geometry().gdt_block(0).0.checked_add(u64::from(index));
         if self.superblock_at.0 > 1 && in_table == Some(primary.0) {
             return Pblk(self.superblock_at.0 + 1 + u64::from(index));
         }

@@ -38,6 +38,7 @@
 //! one that would is given as the group's tail, and the rest goes on in the next group.
 
 use uext4_ondisk::GroupNr;
+use uext4_support::Replaced;
 
 use super::{Found, Query, Search, Seek};
 use crate::buddy::Buddy;
@@ -99,16 +100,27 @@ struct Round<'i> {
 /// See the file's head.
 #[derive(Debug)]
 pub(crate) struct LargestRun {
-    streams: Streams,
-    leases: Leases,
+    streams: Replaced<Streams>,
+    leases: Replaced<Leases>,
 }
 
 impl LargestRun {
     /// For a file system of so many groups.
     pub(crate) fn new(groups: u32) -> Self {
         Self {
-            streams: Streams::new(groups),
-            leases: Leases::new(groups),
+            streams: Replaced::new(Streams::new(groups)),
+            leases: Replaced::new(Leases::new(groups)),
+        }
+    }
+
+    /// For a file system that has so many groups from now on. Where that allows more places,
+    /// streams and threads begin anew.
+    pub(crate) fn grow(&self, groups: u32) {
+        if Streams::count(groups) > self.streams.get().len() {
+            self.streams.set(Streams::new(groups));
+        }
+        if Leases::count(groups) > self.leases.get().len() {
+            self.leases.set(Leases::new(groups));
         }
     }
 }
@@ -118,7 +130,8 @@ impl Search for LargestRun {
         let found = Walk::new(self, seek).find();
         if let (Some(file), Some(found)) = (seek.hints.stream, found) {
             let start = seek.group_start(found.group) + u64::from(found.piece.start);
-            self.streams.set(file, start + u64::from(found.piece.len));
+            let end = start + u64::from(found.piece.len);
+            self.streams.get().set(file, end);
         }
         found
     }
@@ -153,8 +166,8 @@ struct Walk<'s, 'a> {
 impl<'s, 'a> Walk<'s, 'a> {
     fn new(search: &'s LargestRun, seek: &'s mut Seek<'a>) -> Self {
         Self {
-            streams: &search.streams,
-            leases: &search.leases,
+            streams: search.streams.get(),
+            leases: search.leases.get(),
             seek,
             asked: 0,
             busy: false,

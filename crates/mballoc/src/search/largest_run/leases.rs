@@ -40,9 +40,19 @@ impl Leases {
             ..Place::default()
         };
         Self {
-            places: (0..PLACES_MAX.min(groups / 4)).map(|_| place()).collect(),
+            places: (0..Self::count(groups)).map(|_| place()).collect(),
             any: AtomicBool::new(false),
         }
+    }
+
+    /// How many places a file system of so many groups has.
+    pub(super) fn count(groups: u32) -> usize {
+        PLACES_MAX.min(groups / 4) as usize
+    }
+
+    /// How many places there are.
+    pub(super) fn len(&self) -> usize {
+        self.places.len()
     }
 
     /// The calling thread's place, taken now if it has none; threads share when there are too few.

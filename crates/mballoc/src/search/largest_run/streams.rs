@@ -28,11 +28,22 @@ pub(super) struct Streams {
 impl Streams {
     /// For a file system of so many groups.
     pub(super) fn new(groups: u32) -> Self {
-        let count = GOALS_MAX.min(groups / 4).max(1);
         Self {
-            goals: (0..count).map(|_| AtomicU64::new(NONE)).collect(),
+            goals: (0..Self::count(groups))
+                .map(|_| AtomicU64::new(NONE))
+                .collect(),
             latest: AtomicU64::new(NONE),
         }
+    }
+
+    /// How many goals a file system of so many groups has.
+    pub(super) fn count(groups: u32) -> usize {
+        GOALS_MAX.min(groups / 4).max(1) as usize
+    }
+
+    /// How many goals there are.
+    pub(super) fn len(&self) -> usize {
+        self.goals.len()
     }
 
     /// Whether a stream of another place than this file's goes on within `blocks`.
