@@ -23,7 +23,8 @@ pub struct WriteRequest<'a> {
     pub buf: &'a [u8],
 }
 
-/// A device of a fixed number of bytes.
+/// A device of some number of bytes, which only [`BlockDevice::set_len`] and
+/// [`BlockDevice::measure`] change.
 ///
 /// All offsets and lengths are bytes, all calls take `&self` and may come from many threads at
 /// once. Overlapping calls have no order among themselves; callers that need one bring their own
@@ -36,6 +37,28 @@ pub trait BlockDevice: Send + Sync + Debug {
     /// Whether the device has no bytes at all.
     fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Its length now, asked of the system anew: a block device may have become longer. What was
+    /// added belongs to the device from then on; a length that became less is not taken.
+    ///
+    /// The provided form knows of no system to ask.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    fn measure(&self) -> Result<u64, Error> {
+        Ok(self.len())
+    }
+
+    /// Makes the device longer, by bytes that read as zeroes, or shorter. Durable only after the
+    /// next [`BlockDevice::flush`]. No other thread may use bytes that are cut off.
+    ///
+    /// The provided form refuses it.
+    ///
+    /// # Errors
+    /// [`Error::FixedLength`], [`Error::ReadOnly`], [`Error::Io`]: the device has its old length.
+    fn set_len(&self, _len: u64) -> Result<(), Error> {
+        Err(Error::FixedLength { len: self.len() })
     }
 
     /// Whether writes, discards and flushes of them are refused.

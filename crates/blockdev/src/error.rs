@@ -34,6 +34,12 @@ pub enum Error {
     /// The device was opened for reading only.
     #[error("the device is read-only")]
     ReadOnly,
+    /// The device can be neither longer nor shorter: a block device, a partition.
+    #[error("the device has {len} bytes, and its length is fixed")]
+    FixedLength {
+        /// Bytes on the device.
+        len: u64,
+    },
     /// The medium or the operating system failed.
     #[error("{op} at byte {offset}: {source}")]
     Io {

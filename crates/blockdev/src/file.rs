@@ -310,21 +310,6 @@ impl FileDevice {
         }
     }
 
-    /// Makes the file longer (with a hole) or shorter. No block device can be changed so.
-    ///
-    /// # Errors
-    /// [`Error::ReadOnly`], [`Error::Io`].
-    pub fn set_len(&self, len: u64) -> Result<(), Error> {
-        if self.access == Access::ReadOnly {
-            return Err(Error::ReadOnly);
-        }
-        self.file
-            .set_len(len)
-            .map_err(|source| Error::io("set length", len, source))?;
-        self.len.store(len, Ordering::Release);
-        Ok(())
-    }
-
     fn check_write(&self, offset: u64, len: u64) -> Result<(), Error> {
         if self.access == Access::ReadOnly {
             return Err(Error::ReadOnly);
@@ -434,6 +419,27 @@ fn transfer_all<V>(
 impl BlockDevice for FileDevice {
     fn len(&self) -> u64 {
         self.len.load(Ordering::Acquire)
+    }
+
+    fn measure(&self) -> Result<u64, Error> {
+        let end = rustix::fs::seek(&self.file, SeekFrom::End(0));
+        let now = end.map_err(|errno| Error::io("seek to the end", self.len(), errno))?;
+        Ok(now.max(self.len.fetch_max(now, Ordering::AcqRel)))
+    }
+
+    /// A file becomes longer by a hole. No block device can be changed so.
+    fn set_len(&self, len: u64) -> Result<(), Error> {
+        if self.access == Access::ReadOnly {
+            return Err(Error::ReadOnly);
+        }
+        if self.is_block_device {
+            return Err(Error::FixedLength { len: self.len() });
+        }
+        self.file
+            .set_len(len)
+            .map_err(|source| Error::io("make the file end", len, source))?;
+        self.len.store(len, Ordering::Release);
+        Ok(())
     }
 
     fn is_read_only(&self) -> bool {

@@ -23,7 +23,9 @@
 //! Offsets and lengths are bytes in a `u64`, from the start of the device. There is no alignment
 //! to keep; sectors exist only in partition tables ([`BlockDevice::sector_size`]) and in what a
 //! power cut may tear. A transfer does all it was asked or is an error; short reads and writes of
-//! the operating system are finished here and no thread above sees one.
+//! the operating system are finished here and no thread above sees one. A device has the length that
+//! it was opened with, until [`BlockDevice::set_len`] changes it or [`BlockDevice::measure`] finds
+//! that another program has made it longer.
 //!
 //! # What is durable
 //!
@@ -53,7 +55,7 @@
 //!
 //! Devices are shared as `Arc<dyn BlockDevice>` and take `&self`. Overlapping calls have no order
 //! among themselves. [`FileDevice`] has a lock for claims alone; [`MemoryDevice`] holds one leaf
-//! lock while bytes are copied.
+//! lock while bytes are copied. The length of a [`FileDevice`] is one number, read without a lock.
 //!
 //! # One writer
 //!

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 
@@ -22,7 +23,8 @@ type Chunk = Arc<[u8]>;
 /// A sparse device in memory. Cheap when empty, lost when dropped; a flush does nothing.
 #[derive(Debug)]
 pub struct MemoryDevice {
-    len: u64,
+    /// Changed with the lock held.
+    len: AtomicU64,
     chunks: RwLock<BTreeMap<u64, Chunk>>,
 }
 
@@ -53,12 +55,30 @@ fn pieces(offset: u64, len: usize) -> impl Iterator<Item = Piece> {
     })
 }
 
+/// Has a range read as zeroes.
+fn clear(chunks: &mut BTreeMap<u64, Chunk>, range: Range<u64>) {
+    let touched: Vec<u64> = chunks
+        .range(range.start / CHUNK_U64..range.end.div_ceil(CHUNK_U64))
+        .map(|(&nr, _)| nr)
+        .collect();
+    for nr in touched {
+        let start = nr * CHUNK_U64;
+        let from = range.start.saturating_sub(start) as usize;
+        let to = (range.end - start).min(CHUNK_U64) as usize;
+        if from == 0 && to == CHUNK {
+            chunks.remove(&nr);
+        } else if let Some(chunk) = chunks.get_mut(&nr) {
+            Arc::make_mut(chunk)[from..to].fill(0);
+        }
+    }
+}
+
 impl MemoryDevice {
     /// A device of `len` bytes, all zero.
     #[must_use]
     pub fn new(len: u64) -> Self {
         Self {
-            len,
+            len: AtomicU64::new(len),
             chunks: RwLock::default(),
         }
     }
@@ -75,7 +95,7 @@ impl MemoryDevice {
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         // OK to unwrap: a device that does not fit in memory cannot be copied to it either.
-        let mut bytes = vec![0; usize::try_from(self.len).unwrap()];
+        let mut bytes = vec![0; usize::try_from(self.len()).unwrap()];
         self.load(0, &mut bytes);
         bytes
     }
@@ -84,9 +104,10 @@ impl MemoryDevice {
     /// of chunks; each is copied when one of the two is written there.
     #[must_use]
     pub fn snapshot(&self) -> Self {
+        let chunks = self.chunks.read();
         Self {
-            len: self.len,
-            chunks: RwLock::new(self.chunks.read().clone()),
+            len: AtomicU64::new(self.len()),
+            chunks: RwLock::new(chunks.clone()),
         }
     }
 
@@ -118,7 +139,17 @@ impl MemoryDevice {
 
 impl BlockDevice for MemoryDevice {
     fn len(&self) -> u64 {
-        self.len
+        self.len.load(Ordering::Acquire)
+    }
+
+    fn set_len(&self, len: u64) -> Result<(), Error> {
+        let mut chunks = self.chunks.write();
+        let had = self.len();
+        if len < had {
+            clear(&mut chunks, len..had);
+        }
+        self.len.store(len, Ordering::Release);
+        Ok(())
     }
 
     fn is_read_only(&self) -> bool {
@@ -126,13 +157,13 @@ impl BlockDevice for MemoryDevice {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
-        Error::check_range(offset, buf.len() as u64, self.len)?;
+        Error::check_range(offset, buf.len() as u64, self.len())?;
         self.load(offset, buf);
         Ok(())
     }
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), Error> {
-        Error::check_range(offset, buf.len() as u64, self.len)?;
+        Error::check_range(offset, buf.len() as u64, self.len())?;
         self.store(offset, buf);
         Ok(())
     }
@@ -142,28 +173,14 @@ impl BlockDevice for MemoryDevice {
     }
 
     fn discard(&self, offset: u64, len: u64) -> Result<(), Error> {
-        Error::check_range(offset, len, self.len)?;
-        let end = offset + len;
-        let mut chunks = self.chunks.write();
-        let touched: Vec<u64> = chunks
-            .range(offset / CHUNK_U64..end.div_ceil(CHUNK_U64))
-            .map(|(&nr, _)| nr)
-            .collect();
-        for nr in touched {
-            let start = nr * CHUNK_U64;
-            let from = offset.saturating_sub(start) as usize;
-            let to = (end - start).min(CHUNK_U64) as usize;
-            if from == 0 && to == CHUNK {
-                chunks.remove(&nr);
-            } else if let Some(chunk) = chunks.get_mut(&nr) {
-                Arc::make_mut(chunk)[from..to].fill(0);
-            }
-        }
+        Error::check_range(offset, len, self.len())?;
+        clear(&mut self.chunks.write(), offset..offset + len);
         Ok(())
     }
 
     fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>, Error> {
-        if offset >= self.len {
+        let len = self.len();
+        if offset >= len {
             return Ok(None);
         }
         let chunks = self.chunks.read();
@@ -176,7 +193,7 @@ impl BlockDevice for MemoryDevice {
             .take_while(|(nr, expected)| nr == expected)
             .last()
             .map_or(first, |(nr, _)| nr);
-        let end = (last + 1).saturating_mul(CHUNK_U64).min(self.len);
+        let end = (last + 1).saturating_mul(CHUNK_U64).min(len);
         Ok(Some((first * CHUNK_U64).max(offset)..end))
     }
 }
@@ -233,5 +250,17 @@ mod tests {
             Err(Error::OutOfRange { .. })
         ));
         device.write_at(10, &[]).unwrap();
+    }
+
+    #[test]
+    fn what_is_cut_off_reads_as_zeroes_when_the_device_is_longer_again() {
+        let device = MemoryDevice::from_bytes(vec![7; 3 * CHUNK]);
+        device.set_len(CHUNK_U64 + 5).unwrap();
+        assert!(device.write_at(CHUNK_U64 + 4, &[1, 1]).is_err());
+        device.set_len(3 * CHUNK_U64).unwrap();
+        let bytes = device.to_bytes();
+        assert!(bytes[..CHUNK + 5].iter().all(|&byte| byte == 7));
+        assert!(bytes[CHUNK + 5..].iter().all(|&byte| byte == 0));
+        assert_eq!(device.measure().unwrap(), 3 * CHUNK_U64);
     }
 }

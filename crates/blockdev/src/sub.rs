@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use crate::{BlockDevice, Error, ReadRequest, WriteRequest};
 
-/// `len` bytes of a device from `start` on, as a device of its own.
+/// A part of a device, as a device of its own.
 #[derive(Clone, Debug)]
 pub struct SubDevice {
     device: Arc<dyn BlockDevice>,
     start: u64,
-    len: u64,
+    /// Bytes; `None` for all that follow.
+    len: Option<u64>,
 }
 
 impl SubDevice {
@@ -20,21 +21,24 @@ impl SubDevice {
     /// [`Error::OutOfRange`] if it does not lie on the device.
     pub fn new(device: Arc<dyn BlockDevice>, start: u64, len: u64) -> Result<Self, Error> {
         Error::check_range(start, len, device.len())?;
-        Ok(Self { device, start, len })
+        Ok(Self {
+            device,
+            start,
+            len: Some(len),
+        })
     }
 
-    /// Everything from `start` to the end of the device.
+    /// Everything from `start` to the end of the device, also when that becomes longer or shorter.
     ///
     /// # Errors
     /// [`Error::OutOfRange`] if `start` lies past the end.
     pub fn from_offset(device: Arc<dyn BlockDevice>, start: u64) -> Result<Self, Error> {
-        let device_len = device.len();
-        let len = device_len.checked_sub(start).ok_or(Error::OutOfRange {
-            offset: start,
-            len: 0,
-            device_len,
-        })?;
-        Ok(Self { device, start, len })
+        Error::check_range(start, 0, device.len())?;
+        Ok(Self {
+            device,
+            start,
+            len: None,
+        })
     }
 
     /// Where the window begins on the device below, in bytes.
@@ -49,13 +53,34 @@ impl SubDevice {
     }
 
     fn check(&self, offset: u64, len: u64) -> Result<(), Error> {
-        Error::check_range(offset, len, self.len)
+        Error::check_range(offset, len, self.len())
     }
 }
 
 impl BlockDevice for SubDevice {
     fn len(&self) -> u64 {
-        self.len
+        let rest = || self.device.len().saturating_sub(self.start);
+        self.len.unwrap_or_else(rest)
+    }
+
+    fn measure(&self) -> Result<u64, Error> {
+        match self.len {
+            Some(len) => Ok(len),
+            None => Ok(self.device.measure()?.saturating_sub(self.start)),
+        }
+    }
+
+    /// Where the window ends with the device, that changes its length. Another keeps its own.
+    fn set_len(&self, len: u64) -> Result<(), Error> {
+        if let Some(len) = self.len {
+            return Err(Error::FixedLength { len });
+        }
+        let end = self.start.checked_add(len).ok_or(Error::OutOfRange {
+            offset: self.start,
+            len,
+            device_len: self.device.len(),
+        })?;
+        self.device.set_len(end)
     }
 
     fn is_read_only(&self) -> bool {
@@ -133,13 +158,14 @@ impl BlockDevice for SubDevice {
     }
 
     fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>, Error> {
-        if offset >= self.len {
+        let len = self.len();
+        if offset >= len {
             return Ok(None);
         }
         let found = self.device.next_data(self.start + offset)?;
         Ok(found.and_then(|range| {
             let start = range.start.checked_sub(self.start)?;
-            let end = (range.end - self.start).min(self.len);
+            let end = (range.end - self.start).min(len);
             (start < end).then_some(start..end)
         }))
     }
@@ -183,5 +209,28 @@ mod tests {
         assert!(SubDevice::new(whole.clone(), 90, 11).is_err());
         assert_eq!(SubDevice::from_offset(whole.clone(), 90).unwrap().len(), 10);
         assert!(SubDevice::from_offset(whole, 101).is_err());
+    }
+
+    #[test]
+    fn a_window_up_to_the_end_has_the_length_of_the_device_and_another_its_own() {
+        let whole = Arc::new(MemoryDevice::new(100));
+        let rest = SubDevice::from_offset(whole.clone(), 10).unwrap();
+        let part = SubDevice::new(whole.clone(), 10, 90).unwrap();
+        rest.set_len(190).unwrap();
+        assert_eq!((rest.len(), part.len(), whole.len()), (190, 90, 200));
+        rest.write_at(189, &[7]).unwrap();
+        assert_eq!(whole.to_bytes()[199], 7);
+        for longer in [&part as &dyn BlockDevice, &rest] {
+            assert!(longer.set_len(u64::MAX).is_err());
+        }
+        assert!(matches!(
+            part.set_len(20),
+            Err(Error::FixedLength { len: 90 })
+        ));
+        whole.set_len(300).unwrap();
+        assert_eq!(
+            (rest.measure().unwrap(), part.measure().unwrap()),
+            (290, 90)
+        );
     }
 }

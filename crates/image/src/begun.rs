@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use uext4_blockdev::BlockDevice;
 use uext4_mkfs::Layout;
 
 use crate::error::Error;

@@ -15,6 +15,14 @@ impl BlockDevice for Unflushed {
         self.0.len()
     }
 
+    fn measure(&self) -> Result<u64, Error> {
+        self.0.measure()
+    }
+
+    fn set_len(&self, len: u64) -> Result<(), Error> {
+        self.0.set_len(len)
+    }
+
     fn is_read_only(&self) -> bool {
         self.0.is_read_only()
     }

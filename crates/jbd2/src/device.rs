@@ -128,6 +128,10 @@ impl BlockDevice for ReplayedDevice {
         self.base.len()
     }
 
+    fn measure(&self) -> Result<u64, Error> {
+        self.base.measure()
+    }
+
     fn is_read_only(&self) -> bool {
         true
     }

@@ -37,6 +37,26 @@ fn a_file_returns_the_written_bytes() {
 }
 
 #[test]
+fn what_another_program_adds_belongs_to_the_device_once_it_is_measured() {
+    let (_dir, device) = new_device(10_000);
+    let other = File::options().write(true).open(device.path()).unwrap();
+    other.set_len(20_000).unwrap();
+    assert!(device.write_at(10_000, &[1]).is_err());
+    assert_eq!(device.measure().unwrap(), 20_000);
+    device.write_at(19_999, &[1]).unwrap();
+    other.set_len(5_000).unwrap();
+    assert_eq!((device.measure().unwrap(), device.len()), (20_000, 20_000));
+}
+
+#[test]
+fn a_length_that_the_system_refuses_leaves_the_old_one() {
+    let (_dir, device) = new_device(10_000);
+    let error = device.set_len(u64::MAX / 2 + 2).unwrap_err();
+    assert!(error.to_string().starts_with("make the file end at byte"));
+    assert_eq!((device.measure().unwrap(), device.len()), (10_000, 10_000));
+}
+
+#[test]
 fn what_cannot_be_opened_is_named() {
     let (dir, device) = new_device(0);
     let refused = |path: &Path| {

@@ -42,7 +42,18 @@ fn a_block_device_is_opened_read_written_and_discarded() {
         device.read_at(8 * MIB - 1, &mut [0; 2]),
         Err(Error::OutOfRange { .. })
     ));
-    assert!(matches!(device.set_len(9 * MIB), Err(Error::Io { .. })));
+    assert!(matches!(
+        device.set_len(9 * MIB),
+        Err(Error::FixedLength { .. })
+    ));
+    // It becomes longer by what others do, and that is noticed when it is asked for.
+    let longer = FileDevice::open(&image, Access::ReadWrite).unwrap();
+    longer.set_len(9 * MIB).unwrap();
+    uext4_testkit::run("losetup", &["-c", disk.path().to_str().unwrap()]);
+    assert_eq!(device.len(), 8 * MIB);
+    assert_eq!(device.measure().unwrap(), 9 * MIB);
+    device.write_at(9 * MIB - 1, &[7]).unwrap();
+    drop(longer);
 
     // Held for writing once, it is not given out again; reading does no harm.
     let error = FileDevice::open(disk.path(), Access::ReadWrite).unwrap_err();
