@@ -24,7 +24,9 @@
 //! Without a snapshot, a write takes a lock for reading that few threads share. With one, the
 //! first write to a chunk reads and copies it. What all snapshots of an origin may hold is
 //! bounded; past that the one that holds most ends, gives back its memory, and says so to its
-//! reader: no write ever fails or waits for a reader.
+//! reader: no write ever fails or waits for a reader. A snapshot has the length that the device had
+//! when it began: nothing is kept of what is written behind that. One that reaches beyond what a
+//! device is cut to ends.
 //!
 //! # Locks
 //!
@@ -121,6 +123,7 @@ pub struct Kept {
     origin: Weak<Origin>,
     number: u64,
     writes: u64,
+    len: u64,
 }
 
 impl Layout {
@@ -195,10 +198,11 @@ impl Origin {
     /// # Locking
     /// Waits for the writes under way, and holds others back meanwhile.
     pub fn keep(self: &Arc<Self>, store: File) -> io::Result<Kept> {
+        let held: Vec<_> = self.writing.iter().map(|it| it.held.write()).collect();
+        // With the locks held: what a write that has returned speaks of is within this length.
         let layout = Layout::new(self.device.len());
         // The last byte: the file has its length by it.
         store.write_all_at(&[State::Holds.byte()], layout.state())?;
-        let held: Vec<_> = self.writing.iter().map(|it| it.held.write()).collect();
         let mut kept = self.kept.lock();
         kept.next += 1;
         let number = kept.next;
@@ -216,6 +220,7 @@ impl Origin {
             origin: Arc::downgrade(self),
             number,
             writes,
+            len: layout.len,
         })
     }
 
@@ -288,6 +293,16 @@ impl Kept {
     pub fn writes(&self) -> u64 {
         self.writes
     }
+
+    /// Bytes of the device then.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether the device had no bytes then.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
 }
 
 impl Keeping {
@@ -331,6 +346,14 @@ impl Keeping {
             if store.copy(device, &run, &mut self.buffer).is_err() {
                 self.end(at, State::Failed);
             }
+        }
+    }
+
+    /// Ends all that reach beyond so many bytes, which the device is about to lose.
+    fn end_beyond(&mut self, len: u64) {
+        let reaches = |store: &Store| store.layout.len > len;
+        while let Some(at) = self.stores.iter().position(reaches) {
+            self.end(at, State::Failed);
         }
     }
 
@@ -395,6 +418,21 @@ fn range(offset: u64, len: usize) -> Range<u64> {
 impl BlockDevice for Origin {
     fn len(&self) -> u64 {
         self.device.len()
+    }
+
+    fn measure(&self) -> Result<u64, Error> {
+        self.device.measure()
+    }
+
+    fn set_len(&self, len: u64) -> Result<(), Error> {
+        // No snapshot begins meanwhile with bytes that are cut off.
+        let _held: Vec<_> = self.writing.iter().map(|it| it.held.write()).collect();
+        if len < self.device.len() {
+            let mut kept = self.kept.lock();
+            kept.end_beyond(len);
+            self.count.store(kept.stores.len(), Ordering::Release);
+        }
+        self.device.set_len(len)
     }
 
     fn is_read_only(&self) -> bool {

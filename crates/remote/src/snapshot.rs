@@ -66,10 +66,9 @@ impl Disk {
         let unusable =
             |error| Error::Device(BlockError::io("use the store of a snapshot", 0, error));
         let store = store.try_clone().map_err(unusable)?;
-        let len = self.origin.len();
         let kept = self.begin(fs, &store, unusable)?;
         let answer = Answer::Snapshot {
-            len,
+            len: kept.len(),
             offset: self.offset,
             partition: self.partition,
         };

@@ -219,3 +219,35 @@ fn snapshots_are_of_one_moment_while_threads_write() {
         ends.store(true, Ordering::Relaxed);
     });
 }
+
+#[test]
+fn a_snapshot_keeps_its_length_while_the_device_becomes_longer() {
+    let (device, origin, kept, snapshot) = begun(LEN);
+    let before = bytes_of(&snapshot);
+    assert_eq!(kept.len(), LEN as u64);
+    origin.set_len(2 * LEN as u64).unwrap();
+    let (_later, longer) = another(&device, &origin);
+    // Across the old end, behind it, and everything.
+    origin.write_at(LEN as u64 - 50, &[1; 9000]).unwrap();
+    origin.write_at(2 * LEN as u64 - 10, &[2; 10]).unwrap();
+    origin.discard(0, 2 * LEN as u64).unwrap();
+    assert!(bytes_of(&snapshot) == before);
+    assert_eq!(snapshot.len(), LEN as u64);
+    assert!(snapshot.read_at(LEN as u64, &mut [0]).is_err());
+    let mut expected = before.clone();
+    expected.resize(2 * LEN, 0);
+    assert!(bytes_of(&longer) == expected);
+    assert_eq!(origin.measure().unwrap(), 2 * LEN as u64);
+}
+
+#[test]
+fn a_snapshot_of_bytes_that_the_device_loses_ends() {
+    let (device, origin, _kept, snapshot) = begun(LEN);
+    origin.set_len(LEN as u64 + 5000).unwrap();
+    let (_later, longer) = another(&device, &origin);
+    origin.set_len(LEN as u64).unwrap();
+    assert!(snapshot.read_at(0, &mut [0]).is_ok());
+    let error = longer.read_at(0, &mut [0]).unwrap_err().to_string();
+    assert!(error.contains("could not be kept"), "{error}");
+    assert!(origin.write_at(LEN as u64, &[1]).is_err());
+}
