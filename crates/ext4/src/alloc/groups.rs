@@ -11,7 +11,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use uext4_buffer_cache::Buffer;
 use uext4_ondisk::group_desc::{BG_BLOCK_UNINIT, BG_INODE_UNINIT, GroupDesc, bitmap_checksum};
 use uext4_ondisk::{Damage, Geometry, GroupNr, Ino, Pblk};
@@ -23,10 +23,12 @@ use crate::base::edit::Edit;
 use crate::base::error::{Error, Result};
 use crate::base::owner::Kind;
 use crate::base::owner::Owner;
+use uext4_support::Growing;
 use uext4_support::bits::{all_are, get, pad, set_range};
 
 mod bitmaps;
 mod busy;
+mod grow;
 mod numbered;
 mod reuse;
 mod system_zone;
@@ -57,6 +59,19 @@ struct Slot {
     listed: bool,
     /// The inode bitmap was found wrong: no inode of the group is allocated any more.
     inodes_bad: bool,
+}
+
+impl Slot {
+    fn new(desc: GroupDesc) -> Self {
+        Self {
+            desc,
+            next_inode: 0,
+            blocks_changed: false,
+            inodes_changed: false,
+            listed: false,
+            inodes_bad: false,
+        }
+    }
 }
 
 /// A group's counts, or a flex group's, for reading without a lock.
@@ -90,24 +105,23 @@ impl Tally {
 /// All groups of the file system.
 #[derive(Debug)]
 pub(crate) struct Groups {
-    slots: Box<[Mutex<Slot>]>,
+    slots: Growing<Mutex<Slot>>,
     /// Where the inode tables begin.
-    inode_tables: Box<[Pblk]>,
-    tallies: Box<[Tally]>,
-    flex: Box<[Tally]>,
+    inode_tables: Growing<Pblk>,
+    tallies: Growing<Tally>,
+    flex: Growing<Tally>,
     total: Tally,
     changed: Mutex<Vec<GroupNr>>,
     /// Groups that threads take inodes of because another thread was at the usual one.
     turned: busy::Turned,
     log_groups_per_flex: u8,
-    geometry_groups: u32,
     /// Group that the last new directory of a directory got, by a hash of the parent's number: only
     /// a hint.
     last_dirs: Box<[AtomicU32]>,
     /// The damage that the first group was set aside for whose inode bitmap is wrong.
     bad_inodes: OnceLock<Damage>,
     /// Where no file may have a block.
-    system_zone: SystemZone,
+    system_zone: RwLock<SystemZone>,
 }
 
 /// Hints stored where new directories went.
@@ -140,30 +154,22 @@ impl Groups {
             }
             tallies.push(tally);
             inode_tables.push(desc.inode_table);
-            slots.push(Mutex::new(Slot {
-                desc,
-                next_inode: 0,
-                blocks_changed: false,
-                inodes_changed: false,
-                listed: false,
-                inodes_bad: false,
-            }));
+            slots.push(Mutex::new(Slot::new(desc)));
         }
-        let mut groups = Self {
-            slots: slots.into_boxed_slice(),
-            inode_tables: inode_tables.into_boxed_slice(),
-            tallies: tallies.into_boxed_slice(),
-            flex: flex.into_boxed_slice(),
+        let groups = Self {
+            slots: Growing::new(slots),
+            inode_tables: Growing::new(inode_tables),
+            tallies: Growing::new(tallies),
+            flex: Growing::new(flex),
             total,
             changed: Mutex::default(),
             turned: busy::Turned::default(),
             log_groups_per_flex: geometry.log_groups_per_flex,
-            geometry_groups: count,
             last_dirs: (0..LAST_DIRS).map(|_| AtomicU32::new(u32::MAX)).collect(),
             bad_inodes: OnceLock::new(),
-            system_zone: SystemZone::default(),
+            system_zone: RwLock::default(),
         };
-        groups.find_system_zone(geometry);
+        groups.find_system_zone(geometry, 0);
         Ok(groups)
     }
 
@@ -230,7 +236,7 @@ impl Groups {
         let geometry = disk.geometry();
         let count = geometry.inodes_count;
         // A thread may take the last inode of a group between the choice and its lock.
-        for _ in 0..=self.geometry_groups {
+        for _ in 0..=self.groups() {
             let counts: &dyn Counts = self;
             let group = match directory {
                 Some(hash) => counts.for_directory(geometry, parent, hash),
@@ -445,7 +451,7 @@ impl Groups {
     /// Group that the last directory made in `parent` got, as far as it is known.
     pub(crate) fn last_dir(&self, parent: Ino) -> Option<GroupNr> {
         let group = self.last_dirs[parent.0 as usize % LAST_DIRS].load(Relaxed);
-        (group < self.geometry_groups).then_some(GroupNr(group))
+        (group < self.groups()).then_some(GroupNr(group))
     }
 
     /// Remembers where a directory made in `parent` went.
@@ -456,7 +462,8 @@ impl Groups {
 
 impl Counts for Groups {
     fn groups(&self) -> u32 {
-        self.geometry_groups
+        // OK to truncate: a group's number has 32 bits.
+        self.slots.len() as u32
     }
 
     fn group(&self, group: GroupNr) -> GroupCounts {

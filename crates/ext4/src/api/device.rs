@@ -5,6 +5,7 @@
 //! example one of its [`partition`]s. A file system that is opened for writing takes the time
 //! from a [`Clock`]: [`SystemClock`], or [`VirtualClock`], which tests set.
 
+pub use crate::base::growth::Growth;
 pub use uext4_blockdev::{
     Access, BlockDevice, Clock, Error as DeviceError, FileDevice, MemoryDevice, ReadRequest,
     SubDevice, SystemClock, VirtualClock, WriteRequest, partition,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use uext4_blockdev::BlockDevice;
 use uext4_ondisk::group_desc::GroupDesc;
 use uext4_ondisk::quota::QuotaKind;
-use uext4_ondisk::{GroupNr, Ino, Lblk};
+use uext4_ondisk::{GroupNr, Ino, Lblk, Pblk};
 
 use crate::alloc::bitmap;
 use crate::api::in_use::InUse;
@@ -15,6 +15,7 @@ use crate::api::stats::{self, Stats};
 use crate::base::caller::Caller;
 use crate::base::error::{Error, Result};
 use crate::base::mapping::Mapping;
+use crate::base::owner::{Kind, tag};
 use crate::dir::crypto::NameForm;
 use crate::dir::namei::{self, FollowLast, path_below};
 use crate::dir::readdir::{self, Listed};
@@ -243,6 +244,19 @@ impl Image {
     /// Damage of the list or the orphan file, device errors.
     pub fn orphans(&self) -> Result<Vec<Ino>> {
         orphan::orphans(&self.sbi, map::map_blocks)
+    }
+
+    /// A block of metadata as it is now, unverified: as the cache has it, which may be newer than
+    /// the device. Data of files are not in the cache.
+    ///
+    /// # Errors
+    /// Damage for a block that is not in the file system, device errors.
+    pub fn metadata_block(&self, block: Pblk) -> Result<Arc<[u8]>> {
+        let tag = tag(Kind::GroupDesc);
+        let buffer = self
+            .sbi
+            .bread("block of metadata", block, tag, |_| Ok(()))?;
+        Ok(buffer.data())
     }
 
     /// The block bitmap of a group: one bit per cluster, set if in use or past the end; one block

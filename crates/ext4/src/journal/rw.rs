@@ -26,6 +26,7 @@ use crate::base::caller::Caller;
 use crate::base::disk::{Disk, Writing};
 use crate::base::edit::Direct;
 use crate::base::error::{Error, Result};
+use crate::base::growth::Waiting;
 use crate::base::memory::Memory;
 use crate::base::policies::Designs;
 use crate::inode::dentry::NameCache;
@@ -42,6 +43,11 @@ use crate::quota::Quotas;
 /// Blocks that only metadata may use once data has used up the rest, so that reserved data of
 /// writers can be mapped: at most this many, and at most 2 % of the file system.
 const METADATA_RESERVE_MAX: u64 = 4096;
+
+/// What a file system of so many blocks keeps for metadata.
+fn metadata_reserve_of(blocks: u64) -> u64 {
+    (blocks / 50).min(METADATA_RESERVE_MAX)
+}
 
 /// The purpose of a reservation: it decides how many other blocks must stay free.
 #[derive(Clone, Copy, Debug)]
@@ -151,8 +157,10 @@ pub(crate) struct Rw {
     freed_blocks: AtomicU64,
     /// Blocks reserved for delayed data.
     reserved: Reservations,
-    metadata_reserve: u64,
+    metadata_reserve: AtomicU64,
     next_generation: AtomicU32,
+    /// A growth of the file system that waits for a commit.
+    pub(crate) growing: Waiting,
     /// Multiple mount protection against other hosts, if the file system has the feature.
     mmp: OnceLock<Mmp>,
     /// Allocations in progress for reserved data.
@@ -242,7 +250,8 @@ impl Rw {
             freed: Mutex::default(),
             freed_blocks: AtomicU64::new(0),
             reserved: Reservations::default(),
-            metadata_reserve: (disk.geometry().blocks_count / 50).min(METADATA_RESERVE_MAX),
+            metadata_reserve: AtomicU64::new(metadata_reserve_of(disk.geometry().blocks_count)),
+            growing: Waiting::default(),
             // Any number will do; the same clock gives the same numbers.
             next_generation: AtomicU32::new((sec as u32).rotate_left(16) ^ nsec),
             wb_flushers: parts.pages.bdi_tunables().wb_flushers,
@@ -378,7 +387,7 @@ impl Rw {
         self.allocator
             .checked_free_blocks()
             .saturating_sub(self.reserved.reserved())
-            .saturating_sub(self.metadata_reserve)
+            .saturating_sub(self.metadata_reserve())
     }
 
     /// Blocks reserved for delayed data.
@@ -388,7 +397,13 @@ impl Rw {
 
     /// Blocks that data must leave free, for mapping reserved data.
     pub(crate) fn metadata_reserve(&self) -> u64 {
-        self.metadata_reserve
+        self.metadata_reserve.load(Relaxed)
+    }
+
+    /// The file system has so many blocks from now on.
+    pub(crate) fn has_grown(&self, blocks: u64) {
+        let reserve = metadata_reserve_of(blocks);
+        self.metadata_reserve.store(reserve, Relaxed);
     }
 
     /// Reserves `blocks` blocks; false if there are not that many. Reads more bitmaps if those
@@ -398,12 +413,14 @@ impl Rw {
     pub(crate) fn reserve(&self, disk: &Disk, purpose: Purpose, blocks: u64) -> bool {
         let reserved_from = |caller| self.limits.reserved_from(caller, disk.superblock());
         let kept = match purpose {
-            Purpose::Data(caller) => self.metadata_reserve.saturating_add(reserved_from(caller)),
+            Purpose::Data(caller) => self
+                .metadata_reserve()
+                .saturating_add(reserved_from(caller)),
             // The other half is for mapping data that has a reservation.
             Purpose::Metadata(caller) => {
-                (self.metadata_reserve / 2).saturating_add(reserved_from(caller))
+                (self.metadata_reserve() / 2).saturating_add(reserved_from(caller))
             }
-            Purpose::Names => self.metadata_reserve / 2,
+            Purpose::Names => self.metadata_reserve() / 2,
             Purpose::Maps => 0,
         };
         while !self.add_reserved(blocks, kept) {

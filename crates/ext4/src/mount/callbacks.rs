@@ -14,6 +14,7 @@ use crate::base::error::Result;
 use crate::base::owner::{Kind, Owner};
 use crate::dir::dx_entries_offset;
 use crate::journal::sbi::Sbi;
+use crate::mount::grow;
 
 /// Changes blocks of a transaction that is being closed.
 struct Closing<'a>(&'a Sbi, &'a PreCommit<'a>);
@@ -62,6 +63,7 @@ impl CommitCallbacks for Sbi {
             if rw.groups.rule(self, &closing)? {
                 rw.superblock_is_stale();
             }
+            grow::carry_out(self, &closing, pre_commit.tid())?;
         }
         Ok(self.checksum_superblock(&closing)?)
     }
@@ -92,6 +94,8 @@ impl CommitCallbacks for Sbi {
 
     fn after_commit(&self, tid: Tid) {
         if let Some(rw) = self.rw() {
+            // Under the lock of the log: no checkpoint comes before it.
+            grow::write_first(self, rw);
             rw.give_freed(tid);
         }
     }

@@ -1,11 +1,13 @@
 //! Opening and closing: from the superblock to a file system in use, and back.
 //!
 //! `super` opens, with `open_options` and `writeback_options` for what there is to choose,
-//! `journal` for the log, `background` for threads and `callbacks` for what a commit still changes;
+//! `journal` for the log, `background` for threads and `callbacks` for what a commit still changes,
+//! and `grow` for what a commit adds;
 //! `in_use` and `leave` close.
 
 pub(crate) mod background;
 pub(crate) mod callbacks;
+pub(crate) mod grow;
 pub(crate) mod in_use;
 pub(crate) mod journal;
 pub(crate) mod leave;

@@ -117,7 +117,7 @@ pub(crate) fn open_rw(
         let parts = parts(&sbi, journal, &clock, options, *budget)?;
         let rw = Rw::new(&sbi, parts)?;
         let sbi = Sbi::new(sbi);
-        let mut rw = rw.with_limits(options.limits);
+        let rw = rw.with_limits(options.limits);
         if rw.journal.has_log() {
             let runs = journal::runs(&sbi)?;
             let runs = runs.iter().map(|run| (run.start, run.len.into()));

@@ -47,7 +47,7 @@ impl Groups {
     /// The group for anything but a directory; `None` if no inode is free anywhere.
     pub(super) fn for_file(&self, geometry: &Geometry, parent: Parent) -> Option<GroupNr> {
         let is_near = |turned: GroupNr| {
-            turned.0 < self.geometry_groups
+            turned.0 < self.groups()
                 && self.flex_range(turned) == self.flex_range(parent.group)
                 && self.group(turned).free_inodes > 0
         };
@@ -84,7 +84,7 @@ impl Groups {
             .checked_shl(self.log_groups_per_flex.into())
             .unwrap_or(u32::MAX);
         let first = group.0 - group.0 % len;
-        (first, first.saturating_add(len).min(self.geometry_groups))
+        (first, first.saturating_add(len).min(self.groups()))
     }
 }
 

@@ -53,22 +53,23 @@ fn copies_in(geometry: &Geometry, group: GroupNr) -> u32 {
 }
 
 impl Groups {
-    /// Takes in the places of bitmaps and inode tables, which have been read.
-    pub(super) fn find_system_zone(&mut self, geometry: &Geometry) {
+    /// Takes in the places of bitmaps and inode tables of the groups from `first` on.
+    pub(super) fn find_system_zone(&self, geometry: &Geometry, first: usize) {
         let table_blocks = u64::from(geometry.itable_blocks());
-        let slots = self.slots.iter_mut().map(|slot| slot.get_mut().desc);
+        let slots = (first..self.slots.len()).map(|group| self.slots[group].lock().desc);
         let runs = slots.flat_map(|desc| {
             let bitmaps = [(desc.block_bitmap, 1), (desc.inode_bitmap, 1)];
             bitmaps
                 .into_iter()
                 .chain([(desc.inode_table, table_blocks)])
         });
-        self.system_zone.add(runs);
+        let runs: Vec<(Pblk, u64)> = runs.collect();
+        self.protect(runs.into_iter());
     }
 
     /// Takes in blocks that no file may get, the journal's for one.
-    pub(crate) fn protect(&mut self, runs: impl Iterator<Item = (Pblk, u64)>) {
-        self.system_zone.add(runs);
+    pub(crate) fn protect(&self, runs: impl Iterator<Item = (Pblk, u64)>) {
+        self.system_zone.write().add(runs);
     }
 
     /// Fails with [`Damage::Field`] if a group's block bitmap calls metadata free.
@@ -81,9 +82,11 @@ impl Groups {
         let start = geometry.group_start(group);
         let copies = copies_in(geometry, group);
         let free = match all_are(bitmap, 0, copies, true) {
-            true => self
-                .system_zone
-                .free_in(bitmap, start.0, geometry.blocks_in_group(group)),
+            true => {
+                self.system_zone
+                    .read()
+                    .free_in(bitmap, start.0, geometry.blocks_in_group(group))
+            }
             false => Some(start),
         };
         match free {

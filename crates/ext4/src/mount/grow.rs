@@ -1,0 +1,327 @@
+//! Growing while the file system is in use.
+//!
+//! A commit carries the growth out, in the moment in which it keeps all handles out: the plan is
+//! made from what is there then, the blocks of the new groups are written where nothing reads yet,
+//! and what makes them part of the file system is in the transaction that is being closed. So it
+//! is durable as a whole, with whatever else that transaction has, and needs no lock that an
+//! operation would have to take.
+//!
+//! ```text
+//! handles ──► gate closed ──► plan ──► behind the end ──► transaction ──► tables ──► gate open
+//!                                      written           blocks, freed    groups, allocator,
+//!                                                        blocks           shape
+//! ```
+//! Threads that hold no handle read meanwhile, and search for free blocks in memory. They see the
+//! new groups as soon as the tables have them: the tables first, the shape after them.
+//!
+//! The kernel's `ext4_resize_fs` adds a flex group with each transaction, under locks that only
+//! resizing takes. Here all groups come at once: a file system that is cut off has one size or
+//! the other.
+
+use std::ops::Range;
+
+use uext4_blockdev::{Error as DeviceError, WriteRequest};
+use uext4_buffer_cache::Buffer;
+use uext4_mballoc::Run;
+use uext4_ondisk::superblock::SuperBlock;
+use uext4_ondisk::{Damage, Geometry, GroupNr, Pblk};
+
+use crate::base::edit::Edit;
+use crate::base::error::{Error, Result};
+use crate::base::growth::{Asked, First, Growth, Plan};
+use crate::base::owner::{Kind, Owner};
+use crate::journal::rw::Rw;
+use crate::journal::sbi::Sbi;
+
+/// Blocks that a growth may change in a file system without a journal.
+const BLOCKS_MAX: u32 = 8192;
+
+/// How many blocks of the file system a growth may change: its transaction may have as many as
+/// handles are given, besides.
+pub(crate) fn blocks_max(rw: &Rw) -> u32 {
+    let whole = rw.journal.blocks_max();
+    whole.map_or(BLOCKS_MAX, |whole| (whole / 2).min(BLOCKS_MAX))
+}
+
+/// Has the next commit carry out `plan`, and returns when that is durable: whether the plan was for
+/// anything to grow. The thread holds no handle.
+///
+/// # Errors
+/// Nothing has grown: [`Error::Unsupported`] with another design of the search for free blocks;
+/// damage of what the growth changes, device errors. It has grown, and may not be durable: those
+/// of a commit.
+pub(crate) fn grow(sbi: &Sbi, plan: Plan) -> Result<bool> {
+    let rw = sbi.writable()?;
+    if !rw.allocator.can_grow() {
+        let what = "growing with another search for free blocks".to_owned();
+        return Err(Error::Unsupported { what });
+    }
+    let _turn = rw.growing.turn.lock();
+    // A block that becomes free must not be replayed later, over what it is used for then: what
+    // an earlier growth has logged of it is at its home location, and the log is empty.
+    rw.journal.flush(sbi)?;
+    // Asked now: within a commit the lock of the log is held.
+    let most = blocks_max(rw);
+    rw.growing.put(Asked { plan, most });
+    loop {
+        // A commit that was already closing its transaction did not meet the plan.
+        let committed = rw.journal.commit_now(sbi);
+        let outcome = rw.growing.outcome();
+        if committed.is_err() || outcome.is_some() {
+            _ = rw.growing.take();
+            committed?;
+        }
+        if let Some(outcome) = outcome {
+            return outcome;
+        }
+    }
+}
+
+/// Carries out the plan that waits, if there is one, in the transaction that is being closed.
+///
+/// # Errors
+/// What leaves the growth half-done: the journal must be aborted.
+pub(crate) fn carry_out(sbi: &Sbi, edit: &impl Edit, tid: u64) -> Result<()> {
+    let rw = sbi.writable()?;
+    let Some(Asked { plan, most }) = rw.growing.take() else {
+        return Ok(());
+    };
+    let Some(growth) = plan(&rw.superblock()) else {
+        rw.growing.end(Ok(false));
+        return Ok(());
+    };
+    let mut prepared = Prepared::default();
+    let outcome = match check(sbi, rw, &growth, most)
+        .and_then(|geometry| prepared.prepare(sbi, rw, edit, &growth, geometry))
+    {
+        Ok(geometry) => {
+            prepared.apply(sbi, rw, edit, &growth, &geometry, tid)?;
+            Ok(true)
+        }
+        Err(error) => Err(error),
+    };
+    for group in prepared.held {
+        rw.allocator.let_go(group);
+    }
+    rw.growing.end(outcome);
+    Ok(())
+}
+
+/// What is read, and held, before anything changes.
+#[derive(Default)]
+struct Prepared {
+    /// The blocks that change, in the order of [`Growth::inside`].
+    buffers: Vec<Buffer>,
+    /// Groups whose bitmaps stay loaded.
+    held: Vec<GroupNr>,
+    /// What becomes free, without what lies in groups that are left alone.
+    freed: Vec<Run>,
+}
+
+impl Prepared {
+    /// Everything that may fail. The blocks behind the end are written, which changes nothing.
+    fn prepare(
+        &mut self,
+        sbi: &Sbi,
+        rw: &Rw,
+        edit: &impl Edit,
+        growth: &Growth,
+        geometry: Geometry,
+    ) -> Result<Geometry> {
+        for &block in growth.inside.keys() {
+            let tag = Owner::of(Kind::GroupDesc).tag();
+            self.buffers
+                .push(sbi.bread("block that changes", block, tag, |_| Ok(()))?);
+        }
+        for blocks in &growth.freed {
+            self.hold(sbi, rw, edit, &geometry, blocks)?;
+        }
+        write_behind(sbi, growth)?;
+        Ok(geometry)
+    }
+
+    /// Holds the group of blocks that become free.
+    fn hold(
+        &mut self,
+        sbi: &Sbi,
+        rw: &Rw,
+        edit: &impl Edit,
+        geometry: &Geometry,
+        blocks: &Range<u64>,
+    ) -> Result<()> {
+        let outside = || not_in_use(blocks.start, "they are not in one group");
+        let start = Pblk(blocks.start);
+        let (group, _) = geometry.group_of(start).ok_or_else(outside)?;
+        let len = u32::try_from(blocks.end.saturating_sub(blocks.start)).map_err(|_| outside())?;
+        if !self.held.contains(&group) {
+            let bitmaps = rw.groups.bitmaps(sbi, edit);
+            if !rw.allocator.hold(&bitmaps, group)? {
+                // Its bitmap is damaged: none of its blocks is given to anybody.
+                return Ok(());
+            }
+            self.held.push(group);
+        }
+        let run = Run { start, len };
+        let is_inside = blocks.end <= sbi.geometry().blocks_count;
+        if is_inside && !rw.allocator.is_used(&rw.groups.bitmaps(sbi, edit), run)? {
+            return Err(not_in_use(blocks.start, "they are free already"));
+        }
+        self.freed.push(run);
+        Ok(())
+    }
+
+    /// Changes the blocks and then the tables.
+    fn apply(
+        &self,
+        sbi: &Sbi,
+        rw: &Rw,
+        edit: &impl Edit,
+        growth: &Growth,
+        geometry: &Geometry,
+        tid: u64,
+    ) -> Result<()> {
+        for &group in &self.held {
+            rw.groups.make_block_bitmap(sbi, edit, group)?;
+        }
+        let old_groups = sbi.geometry().groups_count.get();
+        for (buffer, bytes) in self.buffers.iter().zip(growth.inside.values()) {
+            edit.change(buffer, Owner::of(Kind::GroupDesc), |old| {
+                old.copy_from_slice(bytes);
+            });
+        }
+        rw.groups.add(geometry, &growth.groups);
+        // A thread that takes blocks of the new groups must find them to lie in the file system.
+        sbi.set_grown(growth.superblock, geometry.clone());
+        let bitmaps = rw.groups.bitmaps(sbi, edit);
+        rw.allocator.grow(geometry, &bitmaps)?;
+        rw.has_grown(geometry.blocks_count);
+        rw.change_superblock(|superblock| put_size(superblock, &growth.superblock));
+        for &run in &self.freed {
+            rw.allocator.clear(&bitmaps, run)?;
+            // As all that is freed, they are used when this is durable.
+            rw.hold_freed(tid, run);
+        }
+        rw.groups.rule(sbi, edit)?;
+        if rw.journal.has_log() {
+            rw.growing.put_first(self.descriptors(geometry, old_groups));
+        }
+        Ok(())
+    }
+
+    /// The blocks of descriptors of groups that were added, as this transaction has them.
+    fn descriptors(&self, geometry: &Geometry, old_groups: u32) -> Vec<First> {
+        let from = old_groups / geometry.descs_per_block();
+        let added: Vec<Pblk> = (from..geometry.gdt_blocks())
+            .map(|index| geometry.gdt_block(index))
+            .collect();
+        let changed = self.buffers.iter().filter(|at| added.contains(&at.block()));
+        let first = |buffer: &Buffer| First {
+            block: buffer.block(),
+            bytes: buffer.data().to_vec(),
+        };
+        changed.map(first).collect()
+    }
+}
+
+/// The shape that results; fails if the file system cannot become so.
+fn check(sbi: &Sbi, rw: &Rw, growth: &Growth, most: u32) -> Result<Geometry> {
+    let geometry = Geometry::new(&growth.superblock)?;
+    let old = sbi.geometry();
+    let added = geometry
+        .groups_count
+        .get()
+        .checked_sub(old.groups_count.get());
+    let is_like = added.map(u64::from) == Some(growth.groups.len() as u64)
+        && geometry.blocks_count >= old.blocks_count
+        && geometry.block_size == old.block_size
+        && geometry.blocks_per_group == old.blocks_per_group
+        && geometry.inodes_per_group == old.inodes_per_group;
+    let size = geometry.block_size.len();
+    let ends = [
+        (&growth.inside, 0..old.blocks_count),
+        (&growth.behind, old.blocks_count..geometry.blocks_count),
+    ];
+    let are_there = ends.iter().all(|(blocks, range)| {
+        let mut blocks = blocks.iter();
+        blocks.all(|(block, bytes)| range.contains(&block.0) && bytes.len() == size)
+    });
+    if !is_like || !are_there || growth.inside.len() > most as usize {
+        return Err(Error::Corrupt(Damage::Field {
+            structure: "superblock of a larger file system",
+            field: "s_blocks_count",
+            value: geometry.blocks_count,
+            why: "not the same file system with more groups",
+        }));
+    }
+    let (len, device_len) = (geometry.len_bytes(), sbi.device().len());
+    if len > device_len {
+        let offset = 0;
+        return Err(Error::Device(DeviceError::OutOfRange {
+            offset,
+            len,
+            device_len,
+        }));
+    }
+    rw.groups.check_added(&geometry, &growth.groups)?;
+    Ok(geometry)
+}
+
+fn not_in_use(block: u64, why: &'static str) -> Error {
+    Error::Corrupt(Damage::Field {
+        structure: "block bitmap",
+        field: "blocks that become free, from block",
+        value: block,
+        why,
+    })
+}
+
+/// Writes the blocks of the new groups. The flush before the commit block makes them durable.
+fn write_behind(sbi: &Sbi, growth: &Growth) -> Result<()> {
+    let bits = sbi.geometry().block_size.log2();
+    let requests: Vec<WriteRequest<'_>> = growth
+        .behind
+        .iter()
+        .map(|(block, bytes)| WriteRequest {
+            offset: block.0 << bits,
+            buf: bytes,
+        })
+        .collect();
+    Ok(sbi.device().write_many(&requests)?)
+}
+
+/// What the superblock says of the size; the rest may have changed since the plan was made.
+fn put_size(superblock: &mut SuperBlock, grown: &SuperBlock) {
+    superblock.s_blocks_count_lo = grown.s_blocks_count_lo;
+    superblock.s_blocks_count_hi = grown.s_blocks_count_hi;
+    superblock.s_inodes_count = grown.s_inodes_count;
+    superblock.s_r_blocks_count_lo = grown.s_r_blocks_count_lo;
+    superblock.s_r_blocks_count_hi = grown.s_r_blocks_count_hi;
+    superblock.s_reserved_gdt_blocks = grown.s_reserved_gdt_blocks;
+    superblock.s_first_meta_bg = grown.s_first_meta_bg;
+    superblock.s_overhead_clusters = grown.s_overhead_clusters;
+    superblock.s_backup_bgs = grown.s_backup_bgs;
+    superblock.set_features(grown.features());
+}
+
+/// Writes descriptors of new groups home, once the transaction that has them is durable: the
+/// kernel looks at the descriptors of all groups that the superblock says there are before it
+/// replays the journal. So they are home before the superblock is.
+pub(crate) fn write_first(sbi: &Sbi, rw: &Rw) {
+    let blocks = rw.growing.take_first();
+    if blocks.is_empty() {
+        return;
+    }
+    let bits = sbi.geometry().block_size.log2();
+    let requests: Vec<WriteRequest<'_>> = blocks
+        .iter()
+        .map(|First { block, bytes }| WriteRequest {
+            offset: block.0 << bits,
+            buf: bytes,
+        })
+        .collect();
+    match sbi.device().write_many(&requests) {
+        // An error of the flush aborts the journal.
+        Ok(()) => _ = rw.journal.flush_device(),
+        Err(error) => rw.journal.abort(&error),
+    }
+}
