@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::ops::Range;
 
 use uext4_ondisk::group_desc::{DescChecksum, GroupDesc, bitmap_checksum};
 use uext4_ondisk::{Geometry, GroupNr, Pblk};
@@ -22,6 +23,8 @@ pub struct Changes<'a> {
     pub behind: BTreeMap<Pblk, Vec<u8>>,
     /// Descriptors that change or are new.
     pub descs: BTreeMap<GroupNr, GroupDesc>,
+    /// Blocks that become free, of a file system that is in use: it changes their bitmaps itself.
+    pub freed: Vec<Range<u64>>,
 }
 
 impl<'a> Changes<'a> {
@@ -33,6 +36,7 @@ impl<'a> Changes<'a> {
             inside: BTreeMap::new(),
             behind: BTreeMap::new(),
             descs: BTreeMap::new(),
+            freed: Vec::new(),
         }
     }
 
@@ -65,6 +69,13 @@ impl<'a> Changes<'a> {
     /// Frees the clusters `from..to` of a group, counted from its start, of those that the bitmap
     /// calls used; those from `end` on are padding. The bitmap is written in any case.
     pub fn free_clusters(&mut self, group: GroupNr, from: u32, to: u32, end: u32) -> Result<()> {
+        if self.state.is_mounted() {
+            // Clusters are blocks: none is mounted for writing where they are not.
+            let start = self.geometry.group_start(group).0;
+            let freed = start + u64::from(from)..start + u64::from(to);
+            self.freed.extend((!freed.is_empty()).then_some(freed));
+            return Ok(());
+        }
         let at = self.desc(group)?.block_bitmap;
         if !self.inside.contains_key(&at) {
             // One that was never written is made up.

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use uext4_blockdev::{BlockDevice, Clock};
+use uext4_blockdev::{BlockDevice, Clock, Error as BlockError};
 use uext4_mkfs::{AddedGroups, added_groups, without_short_group};
 use uext4_ondisk::features::{Compat, Incompat};
 use uext4_ondisk::group_desc::DescChecksum;
-use uext4_ondisk::superblock::SuperBlock;
+use uext4_ondisk::superblock::{SUPERBLOCK_OFFSET, SuperBlock};
 use uext4_ondisk::{Geometry, GroupNr, Pblk};
 use zerocopy::IntoBytes;
 
@@ -21,8 +21,21 @@ use crate::{Error, Result, resize_inode};
 pub enum Size {
     /// So many bytes; part of a block, and a last group that is too short, are left out.
     Bytes(u64),
+    /// So many bytes more than the file system has, likewise.
+    More(u64),
     /// All that the device has.
     Device,
+}
+
+impl Size {
+    /// In bytes, of a file system on a device of `have` bytes.
+    pub(crate) fn bytes(self, old: &Geometry, have: u64) -> u64 {
+        match self {
+            Self::Bytes(bytes) => bytes,
+            Self::More(more) => old.len_bytes().saturating_add(more),
+            Self::Device => have,
+        }
+    }
 }
 
 /// What changed. Both are blocks of the file system.
@@ -36,12 +49,14 @@ pub struct Resized {
     pub block_size: u32,
 }
 
-/// Grows the file system on `device`, whose bytes from `zero_from` on read as zeroes. The caller
-/// has claimed the device; the file system is not mounted. Its journal is replayed first, whether
-/// or not it grows then.
+/// Grows the file system on `device`, whose bytes from `zero_from` on read as zeroes, and makes the
+/// device longer where it is too short for the size that is asked for. The caller has claimed the
+/// device; the file system is not mounted. Its journal is replayed first, whether or not it grows
+/// then.
 ///
 /// # Errors
-/// [`Error`]. An error of the device aside, the file system has its old size and is clean.
+/// [`Error`]. An error of the device aside, the file system and the device have their old size, and
+/// the file system is clean.
 pub fn grow(
     device: &Arc<dyn BlockDevice>,
     clock: &Arc<dyn Clock>,
@@ -49,36 +64,134 @@ pub fn grow(
     zero_from: u64,
 ) -> Result<Resized> {
     let state = State::open(device, clock)?;
+    let resized = target(&state, size, device.len())?;
+    if resized.after == resized.before {
+        return Ok(resized);
+    }
+    let larger = Larger::new(&state, resized.after)?;
+    let had = device.len();
+    let is_longer = larger.make_room(&**device)?;
+    carry_out(&state, clock, &larger, zero_from).inspect_err(|_| {
+        if is_longer {
+            give_back(&**device, had);
+        }
+    })?;
+    Ok(resized)
+}
+
+fn carry_out(state: &State, clock: &Arc<dyn Clock>, larger: &Larger, zero_from: u64) -> Result<()> {
+    let (changes, superblock) = larger.changes(state, zero_from)?;
+    let (device, size) = (&**state.device(), state.geometry.block_size);
+    transaction::write(device, size, &changes.behind)?;
+    let by = Recovery::ByAnybody;
+    transaction::commit(state, clock, &changes.inside, &superblock, by)
+}
+
+/// Gives the device its old length after an error, unless the file system has grown all the same,
+/// or will when its journal is replayed.
+fn give_back(device: &dyn BlockDevice, had: u64) {
+    let mut bytes = [0; size_of::<SuperBlock>()];
+    let read = device.read_at(SUPERBLOCK_OFFSET, &mut bytes).ok();
+    let superblock = read.and_then(|()| SuperBlock::parse(&bytes).ok());
+    let fits = superblock.is_some_and(|superblock| {
+        let waits = superblock.features().incompat.contains(Incompat::RECOVER);
+        !waits && Geometry::new(&superblock).is_ok_and(|geometry| geometry.len_bytes() <= had)
+    });
+    if fits {
+        // The error that is reported is the one that matters.
+        _ = device.set_len(had);
+    }
+}
+
+/// The size that the file system gets: all blocks of the size that is asked for, but for a last
+/// group that is too short. `have` is how long the device is, in bytes.
+pub fn target(state: &State, size: Size, have: u64) -> Result<Resized> {
     let old = &state.geometry;
-    let wanted = match size {
-        Size::Bytes(bytes) => bytes,
-        Size::Device => device.len(),
-    } >> old.block_size.log2();
+    let wanted = size.bytes(old, have) >> old.block_size.log2();
     let blocks = without_short_group(old, wanted);
-    let resized = |after| Resized {
+    if blocks <= old.blocks_count && wanted < old.blocks_count && size != Size::Device {
+        return Err(Error::Smaller {
+            blocks: old.blocks_count,
+            wanted,
+            block_size: old.block_size.bytes(),
+        });
+    }
+    Ok(Resized {
         before: old.blocks_count,
-        after,
+        after: blocks.max(old.blocks_count),
         block_size: old.block_size.bytes(),
-    };
-    if blocks <= old.blocks_count {
-        let is_enough = wanted >= old.blocks_count || size == Size::Device;
-        return match is_enough {
-            true => Ok(resized(old.blocks_count)),
-            false => Err(Error::Smaller {
-                blocks: old.blocks_count,
-                wanted,
-                block_size: old.block_size.bytes(),
-            }),
-        };
+    })
+}
+
+/// A file system as it will be.
+pub struct Larger {
+    superblock: SuperBlock,
+    geometry: Geometry,
+    room: Room,
+}
+
+impl Larger {
+    /// With so many blocks.
+    pub fn new(state: &State, blocks: u64) -> Result<Self> {
+        let (superblock, room) = larger(state, blocks)?;
+        Ok(Self {
+            geometry: Geometry::new(&superblock)?,
+            superblock,
+            room,
+        })
     }
-    let (superblock, room) = larger(&state, blocks)?;
-    let geometry = Geometry::new(&superblock)?;
-    let (need, have) = (geometry.len_bytes(), device.len());
-    if need > have {
-        return Err(Error::DeviceTooSmall { need, have });
+
+    /// Makes the device long enough; whether it became longer by that.
+    pub fn make_room(&self, device: &dyn BlockDevice) -> Result<bool> {
+        let need = self.geometry.len_bytes();
+        if need <= device.len() {
+            return Ok(false);
+        }
+        device.set_len(need).map_err(|error| match error {
+            BlockError::FixedLength { len: have } => Error::DeviceTooSmall { need, have },
+            error => error.into(),
+        })?;
+        Ok(true)
     }
-    carry_out(&state, clock, superblock, &geometry, room, zero_from)?;
-    Ok(resized(blocks))
+
+    /// What changes, and the superblock that results. Bytes of the device from `zero_from` on read
+    /// as zeroes; inode tables that must be zero and are not are written here.
+    pub fn changes<'a>(
+        &'a self,
+        state: &'a State,
+        zero_from: u64,
+    ) -> Result<(Changes<'a>, SuperBlock)> {
+        let (old, geometry) = (&state.geometry, &self.geometry);
+        let mut superblock = self.superblock;
+        let first_new = old.groups_count.get();
+        let start_new = geometry.group_start(GroupNr(first_new));
+        let are_zero = start_new.0 << geometry.block_size.log2() >= zero_from;
+        let mut changes = Changes::new(state, geometry);
+        let mut added = AddedGroups::default();
+        if geometry.groups_count.get() > first_new {
+            added = added_groups(&superblock, geometry, first_new, are_zero)?;
+        }
+        for (group, desc) in (first_new..).map(GroupNr).zip(&added.groups) {
+            changes.descs.insert(group, *desc);
+        }
+        for (block, bytes) in std::mem::take(&mut added.bitmaps) {
+            changes.put(block, bytes);
+        }
+        fill_last_group(&mut changes)?;
+        let has_inode = old.features.compat.contains(Compat::RESIZE_INODE);
+        match self.room {
+            Room::MetaGroups if has_inode => resize_inode::remove(&mut changes)?,
+            _ if has_inode => resize_inode::update(&mut changes)?,
+            _ => {}
+        }
+        descriptors::put(&mut changes)?;
+        count(&changes, &mut superblock, &added)?;
+        put_backups(&mut changes, &superblock)?;
+        if !are_zero && geometry.desc_checksum == DescChecksum::None {
+            zero_tables(state.device().as_ref(), geometry, &added)?;
+        }
+        Ok((changes, superblock))
+    }
 }
 
 /// The superblock with so many blocks, but for what is counted.
@@ -108,56 +221,6 @@ fn larger(state: &State, blocks: u64) -> Result<(SuperBlock, Room)> {
     let room = Room::choose(old, groups, blocks);
     room.store(old, &mut superblock);
     Ok((superblock, room))
-}
-
-fn carry_out(
-    state: &State,
-    clock: &Arc<dyn Clock>,
-    mut superblock: SuperBlock,
-    geometry: &Geometry,
-    room: Room,
-    zero_from: u64,
-) -> Result<()> {
-    let old = &state.geometry;
-    let first_new = old.groups_count.get();
-    let start_new = geometry.group_start(GroupNr(first_new));
-    let are_zero = start_new.0 << geometry.block_size.log2() >= zero_from;
-    let mut changes = Changes::new(state, geometry);
-    let mut added = AddedGroups::default();
-    if geometry.groups_count.get() > first_new {
-        added = added_groups(&superblock, geometry, first_new, are_zero)?;
-    }
-    for (group, desc) in (first_new..).map(GroupNr).zip(&added.groups) {
-        changes.descs.insert(group, *desc);
-    }
-    for (block, bytes) in std::mem::take(&mut added.bitmaps) {
-        changes.put(block, bytes);
-    }
-    fill_last_group(&mut changes)?;
-    let has_inode = old.features.compat.contains(Compat::RESIZE_INODE);
-    match room {
-        Room::MetaGroups if has_inode => resize_inode::remove(&mut changes)?,
-        _ if has_inode => resize_inode::update(&mut changes)?,
-        _ => {}
-    }
-    descriptors::put(&mut changes)?;
-    count(&changes, &mut superblock, &added)?;
-    put_backups(&mut changes, &superblock)?;
-    if !are_zero && geometry.desc_checksum == DescChecksum::None {
-        zero_tables(state.device().as_ref(), geometry, &added)?;
-    }
-    transaction::write(
-        state.device().as_ref(),
-        geometry.block_size,
-        &changes.behind,
-    )?;
-    transaction::commit(
-        state,
-        clock,
-        &changes.inside,
-        &superblock,
-        Recovery::ByAnybody,
-    )
 }
 
 /// The group that was the last gets the blocks that it lacked.

@@ -54,7 +54,15 @@
 //! around the metadata that lies there meanwhile. Where extent trees become so much larger that
 //! this is not enough, it is tried again with a few more.
 //!
-//! Left out: resizing a mounted file system, `64bit` for more than 2^32 blocks, external
+//! # While it is mounted
+//!
+//! One of our mounts grows by the same plan ([`grow_mounted`]). The engine calls it within a commit,
+//! while no operation can change anything, and carries it out in the transaction that is being
+//! closed: `uext4::device::Growth` is what passes between them. The bitmaps of groups that there
+//! are, and their descriptors, are the engine's to change. A growth may change half as many blocks
+//! as the log has room for; with more it is refused, and unmounted it can be done.
+//!
+//! Left out: shrinking a mounted file system, `64bit` for more than 2^32 blocks, external
 //! journals, multiple mount protection. Shrinking leaves out lists of bad blocks, inodes that must
 //! keep their numbers (`stable_inodes`) where one of them goes, and blocks of attributes whose
 //! values are inodes where files share them. The second backup of `sparse_super2` is given up with
@@ -79,6 +87,7 @@ mod indirect;
 mod inodes;
 mod log;
 mod metadata;
+mod mounted;
 mod move_blocks;
 mod quota;
 mod references;
@@ -91,6 +100,7 @@ mod transaction;
 
 pub use error::Error;
 pub use grow::{Resized, Size, grow};
+pub use mounted::grow_mounted;
 pub use shrink::{Progress, SmallerSize, shrink};
 
 /// What the functions of this crate return.

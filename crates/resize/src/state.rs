@@ -23,6 +23,8 @@ pub struct State {
     pub image: Image,
     pub superblock: SuperBlock,
     pub geometry: Geometry,
+    /// It is in use: what was changed may be newer in memory than on the device.
+    is_mounted: bool,
 }
 
 impl State {
@@ -47,7 +49,30 @@ impl State {
             geometry: image.geometry().clone(),
             superblock,
             image,
+            is_mounted: false,
         })
+    }
+
+    /// A file system that is in use, with its superblock as it is now, while nothing changes.
+    ///
+    /// # Errors
+    /// [`Error::Unsound`].
+    pub fn mounted(image: Image, superblock: &SuperBlock) -> Result<Self> {
+        if superblock.s_state.get() & STATE_ERROR != 0 {
+            let what = "errors are recorded in the file system";
+            return Err(Error::Unsound { what });
+        }
+        Ok(Self {
+            geometry: image.geometry().clone(),
+            superblock: *superblock,
+            image,
+            is_mounted: true,
+        })
+    }
+
+    /// Whether it is in use.
+    pub fn is_mounted(&self) -> bool {
+        self.is_mounted
     }
 
     /// The superblock with so many blocks, groups, and as large a share of blocks for root; what is
@@ -73,6 +98,9 @@ impl State {
 
     /// Reads a block.
     pub fn block(&self, block: Pblk) -> Result<Vec<u8>> {
+        if self.is_mounted {
+            return Ok(self.image.metadata_block(block)?.to_vec());
+        }
         let size = self.geometry.block_size;
         let mut bytes = vec![0; size.len()];
         let offset = block.0 << size.log2();

@@ -8,21 +8,19 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use uext4_blockdev::{BlockDevice, Clock};
 use uext4_ondisk::Ino;
 use uext4_ondisk::quota::QuotaKind;
-use uext4_ondisk::superblock::SuperBlock;
 
 use crate::api::image::Image;
 use crate::api::in_use::InUse;
 use crate::api::open_inode::OpenInode;
 use crate::base::caller::Caller;
 use crate::base::error::Result;
-use crate::base::growth::Growth;
 use crate::file::quota_change;
 use crate::inode::dquot::QuotaLimits;
 use crate::journal::fitrim;
 use crate::journal::label;
 use crate::journal::rw::{AccessTimes, Rw};
 use crate::mount::background;
-use crate::mount::grow;
+use crate::mount::grow::{self, GrowthTurn};
 use crate::mount::in_use;
 use crate::mount::leave::Users;
 use crate::mount::open_options::{Background, OpenOptions};
@@ -136,26 +134,12 @@ impl Volume {
         self.in_use().open(ino)
     }
 
-    /// Grows the file system while it is in use, as `plan` says. It is called within a commit, with
-    /// the superblock as it is then, while nothing changes; `None` if nothing is to grow. It may
-    /// read through an [`Image`] of this file system, and must not change anything, nor wait for
-    /// a thread that does. Returns whether it has grown; then that is durable.
-    ///
-    /// The device is long enough already. One growth at a time: a second one waits.
+    /// The right to grow the file system; waits for a thread that has it.
     ///
     /// # Errors
-    /// [`crate::Error::Unsupported`], damage and device errors, with the old size; as
-    /// [`Volume::sync`] if the new size may not be durable.
-    pub fn grow(
-        &self,
-        plan: impl FnOnce(&SuperBlock) -> Option<Growth> + Send + 'static,
-    ) -> Result<bool> {
-        grow::grow(&self.image.sbi, Box::new(plan))
-    }
-
-    /// Blocks of the file system that a growth may change at most ([`Growth::inside`]).
-    pub fn growth_max(&self) -> u32 {
-        grow::blocks_max(self.rw())
+    /// None for a file system that is open for writing.
+    pub fn growth_turn(&self) -> Result<GrowthTurn<'_>> {
+        grow::begin(&self.image.sbi)
     }
 
     pub(crate) fn in_use(&self) -> InUse<'_> {

@@ -20,6 +20,7 @@
 
 use std::ops::Range;
 
+use parking_lot::MutexGuard;
 use uext4_blockdev::{Error as DeviceError, WriteRequest};
 use uext4_buffer_cache::Buffer;
 use uext4_mballoc::Run;
@@ -38,25 +39,57 @@ const BLOCKS_MAX: u32 = 8192;
 
 /// How many blocks of the file system a growth may change: its transaction may have as many as
 /// handles are given, besides.
-pub(crate) fn blocks_max(rw: &Rw) -> u32 {
+fn blocks_max(rw: &Rw) -> u32 {
     let whole = rw.journal.blocks_max();
     whole.map_or(BLOCKS_MAX, |whole| (whole / 2).min(BLOCKS_MAX))
 }
 
-/// Has the next commit carry out `plan`, and returns when that is durable: whether the plan was for
-/// anything to grow. The thread holds no handle.
-///
-/// # Errors
-/// Nothing has grown: [`Error::Unsupported`] with another design of the search for free blocks;
-/// damage of what the growth changes, device errors. It has grown, and may not be durable: those
-/// of a commit.
-pub(crate) fn grow(sbi: &Sbi, plan: Plan) -> Result<bool> {
+/// The right to grow the file system, which one thread has at a time; another one waits for it.
+#[derive(Debug)]
+pub struct GrowthTurn<'a> {
+    sbi: &'a Sbi,
+    _turn: MutexGuard<'a, ()>,
+}
+
+/// Waits until no other thread grows the file system.
+pub(crate) fn begin(sbi: &Sbi) -> Result<GrowthTurn<'_>> {
+    let _turn = sbi.writable()?.growing.turn.lock();
+    Ok(GrowthTurn { sbi, _turn })
+}
+
+impl GrowthTurn<'_> {
+    /// Grows the file system while it is in use, as `plan` says. It is called within a commit,
+    /// with the superblock as it is then, while nothing changes; `None` if nothing is to grow. It
+    /// may read through an [`crate::Image`] of this file system, and must not change anything,
+    /// nor wait for a thread that does. Returns whether it has grown; then that is durable.
+    ///
+    /// The device is long enough already. The thread must not be one that commits wait for.
+    ///
+    /// # Errors
+    /// Nothing has grown: [`Error::Unsupported`] with another design of the search for free
+    /// blocks, damage of what the growth changes, device errors. It has grown, as
+    /// [`crate::Image::geometry`] says, and may not be durable: those of [`crate::Volume::sync`].
+    pub fn grow(
+        &self,
+        plan: impl FnOnce(&SuperBlock) -> Option<Growth> + Send + 'static,
+    ) -> Result<bool> {
+        grow(self.sbi, Box::new(plan))
+    }
+
+    /// Blocks of the file system that a growth may change at most ([`Growth::inside`]).
+    pub fn blocks_max(&self) -> u32 {
+        self.sbi.rw().map_or(0, blocks_max)
+    }
+}
+
+/// Has the next commit carry out `plan`, and returns when that is durable. The thread holds no
+/// handle, and has its turn.
+fn grow(sbi: &Sbi, plan: Plan) -> Result<bool> {
     let rw = sbi.writable()?;
     if !rw.allocator.can_grow() {
         let what = "growing with another search for free blocks".to_owned();
         return Err(Error::Unsupported { what });
     }
-    let _turn = rw.growing.turn.lock();
     // A block that becomes free must not be replayed later, over what it is used for then: what
     // an earlier growth has logged of it is at its home location, and the log is empty.
     rw.journal.flush(sbi)?;

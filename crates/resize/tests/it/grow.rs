@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use tempfile::TempDir;
-use uext4_blockdev::{Access, BlockDevice, Clock, FileDevice, SystemClock};
+use uext4_blockdev::{Access, BlockDevice, Clock, FileDevice, SubDevice, SystemClock};
 use uext4_resize::{Error, Resized, Size, grow};
 use uext4_testkit::e2fsprogs::{
     assert_clean, assert_e2fsck, debugfs, debugfs_write, dumpe2fs, mke2fs,
@@ -167,8 +167,15 @@ fn sizes_that_cannot_be_are_refused() {
     let before = fs::read(&image).unwrap();
     let smaller = grow_file(&image, Size::Bytes(32 << 20), 0).unwrap_err();
     assert!(smaller.to_string().contains("65536 blocks"), "{smaller}");
-    let short = grow_file(&image, Size::Bytes(128 << 20), 0).unwrap_err();
-    assert!(matches!(short, Error::DeviceTooSmall { .. }), "{short}");
+    let whole = Arc::new(FileDevice::open(&image, Access::ReadWrite).unwrap());
+    let len = whole.len();
+    let window: Arc<dyn BlockDevice> = Arc::new(SubDevice::new(whole, 0, len).unwrap());
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    for size in [Size::Bytes(128 << 20), Size::More(64 << 20)] {
+        let short = grow(&window, &clock, size, len).unwrap_err();
+        assert!(matches!(short, Error::DeviceTooSmall { .. }), "{short}");
+    }
+    drop(window);
     let large = grow_file(&image, Size::Bytes(17 << 40), 0).unwrap_err();
     assert!(large.to_string().contains("64bit"), "{large}");
     let same = grow_file(&image, Size::Device, 0).unwrap();
@@ -221,6 +228,23 @@ fn what_must_be_repaired_first_is_refused() {
     fs::write(&image, &bytes).unwrap();
     let error = grow_file(&image, Size::Device, 128 << 20).unwrap_err();
     assert!(error.to_string().contains("the resize inode"), "{error}");
-    bytes.resize(128 << 20, 0);
+    // One that is made longer for it gets its old length.
+    fs::write(&image, &bytes).unwrap();
+    grow_file(&image, Size::More(64 << 20), 0).unwrap_err();
     assert!(fs::read(&image).unwrap() == bytes);
+}
+
+#[test]
+fn a_file_becomes_longer_with_the_file_system_in_it() {
+    if !has_tool("mke2fs") {
+        println!("skipped: no e2fsprogs");
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let image = image(&dir, "-t ext4", 64);
+    for (size, mib) in [(Size::More(64 << 20), 128), (Size::Bytes(900 << 20), 900)] {
+        grow_file(&image, size, 0).unwrap();
+        assert_eq!(fs::metadata(&image).unwrap().len(), mib << 20);
+        assert_clean(&image);
+    }
 }

@@ -2,6 +2,7 @@
 
 mod grow;
 mod kernel;
+mod mounted;
 mod power_cut;
 mod shrink;
 mod tree;

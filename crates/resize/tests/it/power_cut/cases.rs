@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tempfile::TempDir;
 use uext4::Volume;
 use uext4_blockdev::{BlockDevice, Clock, MemoryDevice, SystemClock, VirtualClock};
-use uext4_resize::{Error, Resized, Size, SmallerSize, grow, shrink};
+use uext4_resize::{Error, Resized, Size, SmallerSize, grow, grow_mounted, shrink};
 use uext4_testkit::e2fsprogs::{assert_e2fsck, debugfs_write, mke2fs};
 use uext4_testkit::{SimDevice, SplitMix64, run};
 
@@ -21,6 +21,8 @@ use crate::tree::fill;
 pub enum Work {
     /// To so many MiB.
     Grow(u64),
+    /// The same while it is mounted.
+    GrowMounted(u64),
     Shrink(SmallerSize),
 }
 
@@ -75,6 +77,13 @@ impl Case {
         }
     }
 
+    fn mounted(mut self) -> Self {
+        if let Work::Grow(to) = self.work {
+            self.work = Work::GrowMounted(to);
+        }
+        self
+    }
+
     fn shrink(options: &str, mib: u64) -> Self {
         Self {
             options: options.into(),
@@ -92,7 +101,7 @@ impl Case {
     pub fn start(&self, dir: &TempDir) -> MemoryDevice {
         let path = dir.path().join("image");
         let len = match self.work {
-            Work::Grow(to) => to,
+            Work::Grow(to) | Work::GrowMounted(to) => to,
             Work::Shrink(_) => self.mib,
         } << 20;
         if self.dirs == 0 {
@@ -128,7 +137,26 @@ impl Case {
         let clock: Arc<dyn Clock> = Arc::new(VirtualClock::default());
         match self.work {
             Work::Grow(_) => grow(device, &clock, Size::Device, zero_from),
+            Work::GrowMounted(_) => {
+                let volume = Volume::open(Arc::clone(device), clock, &mount_options())?;
+                let grown = grow_mounted(&volume, Size::Device)?;
+                volume.close()?;
+                Ok(grown)
+            }
             Work::Shrink(size) => shrink(device, &clock, size, &mut |_| Ok(())),
+        }
+    }
+
+    /// What a seed decides, mounted while it grows.
+    pub fn random_mounted(seed: u64) -> Self {
+        let case = Self::random(seed);
+        let to = match case.work {
+            Work::Grow(to) | Work::GrowMounted(to) => to,
+            Work::Shrink(_) => case.mib + 1 + seed % 60,
+        };
+        Self {
+            work: Work::GrowMounted(to),
+            ..case
         }
     }
 
@@ -257,6 +285,11 @@ pub fn chosen() -> Vec<Case> {
         Case::grow("-t ext4 -b 1024 -E resize=20000", 12, 140),
         Case::grow("-t ext4 -O bigalloc", 100, 130),
         Case::grow("-t ext3 -b 1024", 12, 40),
+        Case::grow("-t ext4 -b 1024", 12, 40).mounted(),
+        Case::grow("-t ext4 -b 1024 -O ^resize_inode", 60, 80).mounted(),
+        // It gets meta_bg, and gives up the blocks of inode 7.
+        Case::grow("-t ext4 -b 1024 -E resize=20000", 12, 140).mounted(),
+        Case::grow("-t ext3 -b 1024", 12, 40).mounted(),
         Case::shrink(&format!("-t ext4 {small_groups}"), 24),
         Case::shrink(
             &format!("-t ext4 {small_groups} -O ^flex_bg,orphan_file"),

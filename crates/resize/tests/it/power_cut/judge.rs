@@ -164,7 +164,7 @@ impl Judge {
         let again = self.case.carry_out(&shared, left.len()).unwrap();
         let blocks = self.must_be_clean(&shared);
         assert_eq!(blocks, again.after, "{}", self.what);
-        if matches!(self.case.work, Work::Grow(_)) {
+        if !matches!(self.case.work, Work::Shrink(_)) {
             assert_eq!(blocks, self.resized.after, "{}", self.what);
         }
         assert_clean(&self.stored(&device));

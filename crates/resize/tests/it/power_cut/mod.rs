@@ -232,6 +232,22 @@ fn random_shapes_have_either_size_and_all_files() {
     report(seeds().map(|seed| cut(&Case::random(seed), often)));
 }
 
+#[test]
+fn random_shapes_grow_mounted_and_have_either_size_and_all_files() {
+    if !has_tool("mke2fs") {
+        println!("skipped: no e2fsprogs");
+        return;
+    }
+    let often = |writes: u64| Often {
+        cuts: if is_long() { 1 } else { writes.div_ceil(12) },
+        seeds: 1,
+        e2fsck: 5,
+        kernel: 61,
+        again: 7,
+    };
+    report(seeds().map(|seed| cut(&Case::random_mounted(seed), often)));
+}
+
 /// Those of the random cases.
 fn seeds() -> RangeInclusive<u64> {
     let Ok(asked) = std::env::var("UEXT4_SEED") else {

@@ -1,0 +1,103 @@
+//! Growing a file system that is in use: the engine carries out in one commit what is planned here.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use uext4::device::Growth;
+use uext4::{Image, Volume};
+use uext4_ondisk::GroupNr;
+use uext4_ondisk::superblock::SuperBlock;
+
+use crate::grow::{Larger, Resized, Size, target};
+use crate::state::State;
+use crate::{Error, Result};
+
+/// Grows a file system that is mounted for writing, and the file that it is in, while other threads
+/// use it. Durable when this returns.
+///
+/// # Errors
+/// [`Error`]. If it says nothing of durability, the file system has its old size, and so has its
+/// device.
+pub fn grow_mounted(volume: &Volume, size: Size) -> Result<Resized> {
+    // Held throughout: no other thread gives the device another length.
+    let turn = volume.growth_turn()?;
+    let device = Arc::clone(volume.device());
+    let had = device.measure()?;
+    // What cannot be is refused before the file becomes longer.
+    let state = State::mounted(volume.image().clone(), volume.superblock())?;
+    let is_longer = Larger::new(&state, target(&state, size, had)?.after)?.make_room(&*device)?;
+    let planned = Arc::new(Mutex::new(None));
+    let (to_plan, image, most) = (
+        Arc::clone(&planned),
+        volume.image().clone(),
+        turn.blocks_max(),
+    );
+    let grown = turn.grow(move |superblock| {
+        let plan = plan(image, superblock, size, had, most);
+        let (resized, growth) = match plan {
+            Ok(Planned { resized, growth }) => (Ok(resized), growth),
+            Err(error) => (Err(error), None),
+        };
+        *to_plan.lock() = Some(resized);
+        growth
+    });
+    let is_within = volume.geometry().len_bytes() <= had;
+    if is_longer && is_within {
+        // The error that is returned is the one that matters.
+        _ = device.set_len(had);
+    }
+    grown?;
+    let resized = planned.lock().take();
+    // A commit that succeeds has met the plan.
+    resized.unwrap_or(Err(Error::Unsupported {
+        what: "growing without a commit",
+    }))
+}
+
+/// The size that was chosen, and what changes; nothing if it has that size.
+struct Planned {
+    resized: Resized,
+    growth: Option<Growth>,
+}
+
+/// What changes, while nothing else does. Bytes of the device from `zero_from` on are new; `most`
+/// blocks of the file system may change.
+fn plan(
+    image: Image,
+    superblock: &SuperBlock,
+    size: Size,
+    zero_from: u64,
+    most: u32,
+) -> Result<Planned> {
+    let state = State::mounted(image, superblock)?;
+    let have = state.device().len();
+    let resized = target(&state, size, have)?;
+    if resized.after == resized.before {
+        return Ok(Planned {
+            resized,
+            growth: None,
+        });
+    }
+    let larger = Larger::new(&state, resized.after)?;
+    let (changes, superblock) = larger.changes(&state, zero_from)?;
+    let needed = changes.inside.len();
+    if needed > most as usize {
+        return Err(Error::JournalTooSmall { needed, most });
+    }
+    let first_new = GroupNr(state.geometry.groups_count.get());
+    let growth = Growth {
+        superblock,
+        groups: changes
+            .descs
+            .range(first_new..)
+            .map(|(_, desc)| *desc)
+            .collect(),
+        inside: changes.inside,
+        behind: changes.behind,
+        freed: changes.freed,
+    };
+    Ok(Planned {
+        resized,
+        growth: Some(growth),
+    })
+}
