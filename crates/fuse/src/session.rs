@@ -207,6 +207,7 @@ impl Session {
             is_synchronous: self.server.is_synchronous(),
             sets_xattrs: !self.server.omitted.xattrs,
             disk: None,
+            grower: None,
         })
     }
 }

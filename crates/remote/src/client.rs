@@ -19,7 +19,6 @@ use rustix::net::{RecvFlags, recv};
 use uext4::{Error, RemoteError, Result};
 
 use crate::frame::{DESCRIPTORS_MAX, FRAME_MAX, Frame, receive, send};
-use crate::refusal::{Cause, Refusal};
 use crate::wire::{Answer, Request, Slot};
 
 /// Bytes of requests that are sent together.
@@ -150,6 +149,14 @@ impl Client {
         self.state().call(request)
     }
 
+    /// The same, with a refusal as an answer.
+    ///
+    /// # Errors
+    /// [`Error::Remote`] where the connection is lost.
+    pub fn ask(&self, request: &Request<'_>) -> Result<Answer> {
+        self.state().ask(request)
+    }
+
     /// The same for a request that a descriptor passes with, as [`Client::queue`] numbers it; what
     /// passes with the answer comes too.
     ///
@@ -217,13 +224,17 @@ impl Drop for State {
 }
 
 impl State {
-    fn call(&mut self, request: &Request<'_>) -> Result<Answer> {
+    fn ask(&mut self, request: &Request<'_>) -> Result<Answer> {
         self.push(request, true)?;
         self.drain()?;
-        match self.answers.pop() {
-            Some(Answer::Refused(refusal)) => Err(error_of(refusal)),
-            Some(answer) => Ok(answer),
-            None => Err(self.lost(&io::ErrorKind::InvalidData.into())),
+        let answer = self.answers.pop();
+        answer.ok_or_else(|| self.lost(&io::ErrorKind::InvalidData.into()))
+    }
+
+    fn call(&mut self, request: &Request<'_>) -> Result<Answer> {
+        match self.ask(request)? {
+            Answer::Refused(refusal) => Err(refusal.into()),
+            answer => Ok(answer),
         }
     }
 
@@ -338,25 +349,5 @@ impl State {
                  `sync`"
             ),
         }
-    }
-}
-
-/// A refusal as the engine would have said it.
-pub(crate) fn error_of(Refusal { cause, message }: Refusal) -> Error {
-    let remote = |kind| Error::Remote { kind, message };
-    match cause {
-        Cause::NotFound => Error::NotFound,
-        Cause::Exists => Error::Exists,
-        Cause::NotDirectory => Error::NotDirectory,
-        Cause::IsDirectory => Error::IsDirectory,
-        Cause::NotEmpty => Error::NotEmpty,
-        Cause::NameTooLong => Error::NameTooLong,
-        Cause::NoAttribute => Error::NoAttribute,
-        Cause::ReadOnly => Error::ReadOnly,
-        Cause::Request | Cause::Content | Cause::NoDirectory => remote(RemoteError::Request),
-        Cause::Limit => remote(RemoteError::Limit),
-        Cause::NoSpace => remote(RemoteError::NoSpace),
-        Cause::Damage => remote(RemoteError::Damage),
-        Cause::NotTried | Cause::FileSystem => remote(RemoteError::FileSystem),
     }
 }

@@ -383,7 +383,7 @@ pub fn is_of_one_entry(error: &Error) -> bool {
         Cause::Damage | Cause::FileSystem | Cause::NoSpace => false,
         Cause::ReadOnly | Cause::NotTried => false,
         Cause::NotFound | Cause::NotDirectory | Cause::IsDirectory | Cause::NotEmpty => false,
-        Cause::NoAttribute => false,
+        Cause::NoAttribute | Cause::DeviceTooSmall | Cause::Unsound => false,
         Cause::Exists | Cause::NameTooLong | Cause::Request | Cause::Limit => true,
         Cause::Content | Cause::NoDirectory => true,
     }

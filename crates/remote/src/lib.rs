@@ -11,6 +11,7 @@
 //! ```
 //! * [`tree`], [`node`]: [`Tree`] and [`Node`], what commands are written against;
 //! * [`client`], [`server`]: the two ends; [`wire`]: what passes between them; [`frame`]: how;
+//! * [`grower`]: what makes the file system larger, which is of a crate above;
 //! * [`entry`]: one name with all that belongs to it, made where the file system is open: `put` and
 //!   `untar` send one request for each, do not wait for its answer, and pass the descriptor that
 //!   the contents are read from, so that data cross no socket.
@@ -29,6 +30,7 @@ pub mod client;
 pub mod entry;
 pub mod frame;
 pub mod gate;
+pub mod grower;
 pub mod node;
 mod passed;
 pub mod put_mode;

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use serde_bytes::Bytes;
 use uext4::{Error, FileType, NewInode, OpenInode, RemoteError, Result, Timestamp};
 
-use crate::client::{Client, Passed, error_of};
+use crate::client::{Client, Passed};
 use crate::entry::{self, Entry, Made, Read};
 use crate::node::Node;
 use crate::put_mode::PutMode;
@@ -341,14 +341,14 @@ impl Putter {
                 } => Ok(Done {
                     inode,
                     is_new,
-                    missing: missing.into_iter().map(error_of).collect(),
+                    missing: missing.into_iter().map(Error::from).collect(),
                 }),
                 Answer::Refused(refusal)
                     if matches!(refusal.cause, Cause::NoDirectory | Cause::NotTried) =>
                 {
                     continue;
                 }
-                Answer::Refused(refusal) => Err(error_of(refusal)),
+                Answer::Refused(refusal) => Err(refusal.into()),
                 // A directory that was there is complete.
                 _ => continue,
             };

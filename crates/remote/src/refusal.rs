@@ -1,7 +1,7 @@
 //! Errors of the engine, as they pass from one process to another.
 
 use serde::{Deserialize, Serialize};
-use uext4::RemoteError;
+use uext4::{Error, RemoteError};
 
 /// An error of the engine, as far as its kinds matter to a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,6 +36,10 @@ pub enum Cause {
     NotTried,
     /// Its directory could not be made.
     NoDirectory,
+    /// The device is shorter than the file system would be, and cannot be made longer.
+    DeviceTooSmall,
+    /// The file system is not what a mount leaves.
+    Unsound,
     /// Everything else: no space, the device.
     FileSystem,
 }
@@ -49,9 +53,8 @@ pub struct Refusal {
     pub message: String,
 }
 
-impl From<&uext4::Error> for Cause {
-    fn from(error: &uext4::Error) -> Self {
-        use uext4::Error;
+impl From<&Error> for Cause {
+    fn from(error: &Error) -> Self {
         match error {
             Error::Shared(error) => Self::from(&**error),
             Error::NotFound => Self::NotFound,
@@ -89,11 +92,33 @@ impl From<&uext4::Error> for Cause {
     }
 }
 
-impl From<&uext4::Error> for Refusal {
-    fn from(error: &uext4::Error) -> Self {
+impl From<&Error> for Refusal {
+    fn from(error: &Error) -> Self {
         Self {
             cause: error.into(),
             message: error.to_string(),
+        }
+    }
+}
+
+/// As the engine would have said it.
+impl From<Refusal> for Error {
+    fn from(Refusal { cause, message }: Refusal) -> Self {
+        let remote = |kind| Self::Remote { kind, message };
+        match cause {
+            Cause::NotFound => Self::NotFound,
+            Cause::Exists => Self::Exists,
+            Cause::NotDirectory => Self::NotDirectory,
+            Cause::IsDirectory => Self::IsDirectory,
+            Cause::NotEmpty => Self::NotEmpty,
+            Cause::NameTooLong => Self::NameTooLong,
+            Cause::NoAttribute => Self::NoAttribute,
+            Cause::ReadOnly => Self::ReadOnly,
+            Cause::Request | Cause::Content | Cause::NoDirectory => remote(RemoteError::Request),
+            Cause::Limit | Cause::DeviceTooSmall => remote(RemoteError::Limit),
+            Cause::NoSpace => remote(RemoteError::NoSpace),
+            Cause::Damage | Cause::Unsound => remote(RemoteError::Damage),
+            Cause::NotTried | Cause::FileSystem => remote(RemoteError::FileSystem),
         }
     }
 }

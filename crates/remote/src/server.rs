@@ -28,11 +28,12 @@ use crate::changes::{Changes, Observer};
 use crate::entry::{self, Contents, Entry};
 use crate::frame::{FRAME_MAX, receive, send};
 use crate::gate::{Gate, closing};
+use crate::grower::Grower;
 use crate::passed::Passed;
 use crate::put_mode::Existing;
 use crate::refusal::{Cause, Refusal};
 use crate::snapshot::Disk;
-use crate::wire::{Answer, Extent, Listed, NewEntry, READ_MAX, Request, Slot, last, set_mode};
+use crate::wire::{Answer, Extent, Growth, Listed, NewEntry, READ_MAX, Request, Slot, set_mode};
 
 /// Open files of a connection at most.
 pub const SLOTS_MAX: usize = 4096;
@@ -56,6 +57,8 @@ pub struct Server {
     pub sets_xattrs: bool,
     /// What snapshots are of, if there can be any.
     pub disk: Option<Arc<Disk>>,
+    /// What makes it larger, if anything does.
+    pub grower: Option<Arc<dyn Grower>>,
 }
 
 impl Server {
@@ -184,7 +187,11 @@ impl Connection<'_> {
         self.has_failed &= is_of_a_tree;
         match request {
             Request::Open(path, follow, to) => {
-                let found = self.server.fs.open_path(path, last(*follow))?;
+                let last = match follow {
+                    true => FollowLast::Yes,
+                    false => FollowLast::No,
+                };
+                let found = self.server.fs.open_path(path, last)?;
                 self.open(*to, found)
             }
             Request::OpenNumber(ino, to) => {
@@ -207,6 +214,7 @@ impl Connection<'_> {
             }
             Request::Sync => self.server.fs.sync().map(|()| Answer::Done),
             Request::Snapshot(store) => self.begin_snapshot(*store, passed),
+            Request::Grow(growth) => self.grow(*growth),
             Request::SetQuota(whose, id, limits) => {
                 let fs = &self.server.fs;
                 fs.set_quota((*whose).into(), *id, (*limits).into())?;
@@ -226,6 +234,14 @@ impl Connection<'_> {
         self.snapshot = Some(kept);
         self.passes_image = true;
         Ok(answer)
+    }
+
+    fn grow(&self, growth: Growth) -> Result<Answer> {
+        let grower = self.server.grower.as_ref().ok_or(Error::Unsupported {
+            what: "growing the file system of this mount".to_owned(),
+        })?;
+        let grown = grower.grow(&self.server.fs, growth);
+        Ok(grown.map_or_else(Answer::Refused, Answer::Grown))
     }
 
     /// Requests that change names.

@@ -11,8 +11,9 @@ use uext4::{
 
 use crate::client::Client;
 use crate::entry;
-use crate::node::{Node, done, open_with};
-use crate::wire::{Answer, Rename, Request, Slot, follow};
+use crate::node::{Node, done, open_with, unexpected};
+use crate::refusal::Refusal;
+use crate::wire::{Answer, Grown, Growth, Rename, Request, Slot};
 
 /// A file system that is changed.
 #[derive(Clone, Debug)]
@@ -56,6 +57,19 @@ impl RemoteTree {
         &self.prefix
     }
 
+    /// Makes the file system larger, and its device if that can be. A refusal is returned as it
+    /// is: it may say more than an error of the engine.
+    ///
+    /// # Errors
+    /// [`Error::Remote`] where the connection is lost.
+    pub fn grow(&self, growth: Growth) -> Result<std::result::Result<Grown, Refusal>> {
+        match self.client.ask(&Request::Grow(growth))? {
+            Answer::Grown(grown) => Ok(Ok(grown)),
+            Answer::Refused(refusal) => Ok(Err(refusal)),
+            _ => Err(unexpected()),
+        }
+    }
+
     fn path(&self, path: &[u8]) -> Vec<u8> {
         match self.prefix.is_empty() {
             true => path.to_vec(),
@@ -79,7 +93,8 @@ impl Tree {
             Self::Local(fs) => fs.open_path(path, last).map(Node::Local),
             Self::Remote(remote) => {
                 let path = remote.path(path);
-                let open = |to| Request::Open(Bytes::new(&path), follow(last), to);
+                let follow = last == FollowLast::Yes;
+                let open = |to| Request::Open(Bytes::new(&path), follow, to);
                 remote.open_with(|to| remote.client.call(&open(to)))
             }
         }

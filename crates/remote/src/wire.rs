@@ -19,8 +19,7 @@ use uext4::data::Fallocate;
 use uext4::quota::{QuotaKind, QuotaLimits};
 use uext4::xattr::SetMode;
 use uext4::{
-    Creation, FileType, FollowLast, InodeFlags, NewInode, RenameMode, SetAttributes, SetTime,
-    Timestamp,
+    Creation, FileType, InodeFlags, NewInode, RenameMode, SetAttributes, SetTime, Timestamp,
 };
 use uext4_ondisk::inode::DeviceNumber;
 
@@ -126,6 +125,28 @@ pub struct Limits {
     space_soft: u64,
     inodes_hard: u64,
     inodes_soft: u64,
+}
+
+/// The size that the file system gets, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Growth {
+    /// So many.
+    To(u64),
+    /// So many more than it has.
+    By(u64),
+    /// All that its device has.
+    Device,
+}
+
+/// The sizes that a file system had and has, in blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Grown {
+    /// Before.
+    pub before: u64,
+    /// After.
+    pub after: u64,
+    /// Bytes of a block.
+    pub block_size: u32,
 }
 
 /// A part of a new file, and where its contents lie.
@@ -278,6 +299,8 @@ pub enum Request<'a> {
     Snapshot(u32),
     /// Lets go of a file.
     Close(Slot),
+    /// Makes the file system larger.
+    Grow(Growth),
 }
 
 /// The fields of an inode that are shown; names as in [`uext4::Inode`].
@@ -340,6 +363,8 @@ pub enum Answer {
         /// In which partition it is, if that was asked for.
         partition: Option<u32>,
     },
+    /// The file system is at least as large as was asked for.
+    Grown(Grown),
     /// A name was made, or was there; and what of it could not be done.
     Put {
         /// The inode.
@@ -397,34 +422,22 @@ impl<'a> From<Kind<'a>> for NewInode<'a> {
 
 impl From<&Creation> for How {
     fn from(how: &Creation) -> Self {
-        let Creation {
-            mode,
-            umask,
-            uid,
-            gid,
-        } = *how;
         Self {
-            mode,
-            umask,
-            uid,
-            gid,
+            mode: how.mode,
+            umask: how.umask,
+            uid: how.uid,
+            gid: how.gid,
         }
     }
 }
 
 impl From<How> for Creation {
     fn from(how: How) -> Self {
-        let How {
-            mode,
-            umask,
-            uid,
-            gid,
-        } = how;
         Self {
-            mode,
-            umask,
-            uid,
-            gid,
+            mode: how.mode,
+            umask: how.umask,
+            uid: how.uid,
+            gid: how.gid,
         }
     }
 }
@@ -572,19 +585,6 @@ impl View {
     /// The flags.
     pub fn flags(&self) -> InodeFlags {
         InodeFlags::from_bits_retain(self.flags)
-    }
-}
-
-/// Whether a link at the end of a path is followed.
-pub fn follow(last: FollowLast) -> bool {
-    last == FollowLast::Yes
-}
-
-/// The same, back.
-pub fn last(follow: bool) -> FollowLast {
-    match follow {
-        true => FollowLast::Yes,
-        false => FollowLast::No,
     }
 }
 

@@ -12,7 +12,10 @@ use uext4_blockdev::{BlockDevice, SystemClock};
 use uext4_remote::changes::Observer;
 use uext4_remote::frame;
 use uext4_remote::gate::Gate;
+use uext4_remote::grower::Grower;
+use uext4_remote::refusal::{Cause, Refusal};
 use uext4_remote::server::Server;
+use uext4_remote::wire::{Grown, Growth};
 
 #[path = "../../../mkfs/tests/exercise/image.rs"]
 mod image;
@@ -26,6 +29,30 @@ impl Observer for Deaf {
     fn inode(&self, _: Ino) {}
 
     fn many(&self) {}
+}
+
+/// Says that the file system has so many blocks; has no room for more.
+struct Claims;
+
+impl Grower for Claims {
+    fn grow(&self, fs: &Volume, growth: Growth) -> Result<Grown, Refusal> {
+        let block_size = fs.geometry().block_size.bytes();
+        let (before, after) = match growth {
+            Growth::To(bytes) => (1024, bytes / u64::from(block_size)),
+            Growth::Device => (1024, 1024),
+            Growth::By(bytes) => {
+                return Err(Refusal {
+                    cause: Cause::DeviceTooSmall,
+                    message: format!("{bytes} bytes more are needed"),
+                });
+            }
+        };
+        Ok(Grown {
+            before,
+            after,
+            block_size,
+        })
+    }
 }
 
 /// The server of a file system of 4 MiB, and the image.
@@ -43,6 +70,7 @@ pub fn server() -> (Server, Arc<dyn BlockDevice>) {
         is_synchronous: false,
         sets_xattrs: true,
         disk: None,
+        grower: Some(Arc::new(Claims)),
     };
     (server, device)
 }

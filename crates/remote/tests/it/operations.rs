@@ -7,7 +7,7 @@ use uext4::data::Fallocate;
 use uext4::{Creation, NewInode, SetAttributes};
 use uext4_remote::put_mode::{Existing, PutMode};
 use uext4_remote::wire::{
-    Attribute, Extent, Kind, Known, NewEntry, Rename, Request, Slot, Source, Time,
+    Attribute, Extent, Growth, Kind, Known, NewEntry, Rename, Request, Slot, Source, Time,
 };
 use uext4_testkit::SplitMix64;
 
@@ -115,7 +115,7 @@ impl Random {
 
     fn request(&mut self) -> Request<'static> {
         let how = (&Creation::default()).into();
-        match self.below(26) {
+        match self.below(27) {
             0 | 1 => Request::Open(self.path(), self.below(2) == 0, self.slot()),
             2 => Request::OpenNumber(self.number() as u32 % 32, self.slot()),
             3 => Request::OpenParent(self.path(), self.slot()),
@@ -151,6 +151,11 @@ impl Random {
                 Request::Fallocate(self.slot(), how.into(), self.number(), self.number())
             }
             24 => Request::Close(self.slot()),
+            25 => Request::Grow(match self.below(3) {
+                0 => Growth::To(self.number()),
+                1 => Growth::By(self.number()),
+                _ => Growth::Device,
+            }),
             _ => Request::Xattrs(self.slot()),
         }
     }
@@ -189,7 +194,8 @@ fn bytes_that_are_no_request_end_only_their_connection() {
         let bytes: Vec<u8> = (0..len)
             .map(|_| match random.next_u64() % 3 {
                 0 => random.next_u64() as u8,
-                _ => (random.next_u64() % 28) as u8,
+                // The numbers of the requests.
+                _ => (random.next_u64() % 33) as u8,
             })
             .collect();
         let device = exercise::exercise([bytes.as_slice()]);

@@ -12,8 +12,9 @@ use uext4_remote::client::Client;
 use uext4_remote::entry::Entry;
 use uext4_remote::put_mode::{Existing, PutMode};
 use uext4_remote::putter::{Contents, Putter};
+use uext4_remote::refusal::Cause;
 use uext4_remote::server::Server;
-use uext4_remote::wire::Rename;
+use uext4_remote::wire::{Growth, Rename};
 use uext4_remote::{RemoteTree, Tree};
 
 use crate::exercise;
@@ -250,4 +251,41 @@ fn a_client_hears_that_the_other_end_is_gone() {
         panic!("{failed}");
     };
     assert!(message.contains("1 requests were done"), "{message}");
+}
+
+#[test]
+fn what_growing_gave_and_why_it_was_refused_pass_as_they_are() {
+    let served = served(b"");
+    let Tree::Remote(tree) = &served.tree else {
+        panic!("opened here");
+    };
+    let grown = tree.grow(Growth::To(1 << 40)).unwrap().unwrap();
+    let block_size = served.fs.geometry().block_size.bytes();
+    assert_eq!(
+        (grown.before, grown.after, grown.block_size),
+        (1024, (1 << 40) / u64::from(block_size), block_size)
+    );
+    let refusal = tree.grow(Growth::By(5)).unwrap().unwrap_err();
+    assert_eq!(
+        (refusal.cause, refusal.message.as_str()),
+        (Cause::DeviceTooSmall, "5 bytes more are needed")
+    );
+    // The connection goes on.
+    served.tree.sync().unwrap();
+}
+
+#[test]
+fn a_server_that_brings_nothing_to_grow_with_refuses_it() {
+    let (server, _) = exercise::server();
+    let server = Server {
+        grower: None,
+        ..server
+    };
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let thread = thread::spawn(move || server.serve(&theirs).unwrap());
+    let tree = RemoteTree::new(Client::new(ours).unwrap(), b"");
+    let refusal = tree.grow(Growth::Device).unwrap().unwrap_err();
+    assert!(refusal.message.contains("growing"), "{refusal:?}");
+    drop(tree);
+    thread.join().unwrap();
 }
