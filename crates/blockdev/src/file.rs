@@ -11,6 +11,7 @@
 use std::fs::{File, FileType, Metadata, OpenOptions, TryLockError};
 use std::io::{self, IoSlice, IoSliceMut, Seek, SeekFrom as StdSeekFrom};
 use std::ops::Range;
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -218,6 +219,13 @@ impl FileDevice {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The number of the descriptor by which the length can be set: a file's that is written.
+    #[must_use]
+    pub fn resizable(&self) -> Option<RawFd> {
+        let can_be = self.access == Access::ReadWrite && !self.is_block_device;
+        can_be.then(|| self.file.as_raw_fd())
     }
 
     /// Whether this is a block device and not a file.

@@ -23,9 +23,9 @@
 //! Offsets and lengths are bytes in a `u64`, from the start of the device. There is no alignment
 //! to keep; sectors exist only in partition tables ([`BlockDevice::sector_size`]) and in what a
 //! power cut may tear. A transfer does all it was asked or is an error; short reads and writes of
-//! the operating system are finished here and no thread above sees one. A device has the length that
-//! it was opened with, until [`BlockDevice::set_len`] changes it or [`BlockDevice::measure`] finds
-//! that another program has made it longer.
+//! the operating system are finished here and no thread above sees one. A device has the length
+//! that it was opened with, until [`BlockDevice::set_len`] changes it or [`BlockDevice::measure`]
+//! finds that another program has made it longer.
 //!
 //! # What is durable
 //!

@@ -64,6 +64,20 @@ pub fn find(place: &PlaceArgs) -> Result<Option<Door>, Failure> {
     }
 }
 
+/// The same for a command that changes what the mount has.
+///
+/// # Errors
+/// As [`find`]; exit 8 if it is mounted for reading.
+pub fn to_change(place: &PlaceArgs) -> Result<Option<(Mount, Client)>, Failure> {
+    match find(place)? {
+        Some(Door::Open(mount, client)) if !mount.is_read_only() => Ok(Some((mount, client))),
+        Some(Door::Open(mount, _) | Door::Reading(mount)) => {
+            Err(refused(&place.image, &mount, &for_reading()))
+        }
+        None => Ok(None),
+    }
+}
+
 /// The mount that shows a directory; `None` if that is none of ours.
 fn of_directory(dir: &Path, metadata: &fs::Metadata) -> Result<Option<Door>, Failure> {
     let number = Number {
@@ -257,11 +271,6 @@ fn greeted(mut stream: UnixStream, owner: u32) -> io::Result<Greeted> {
         line if line.starts_with('#') => Err(io::Error::other("it is of another version")),
         line => Err(io::Error::other(line.trim_end().to_owned())),
     }
-}
-
-/// For a mount for reading, of which something else is wanted.
-pub fn is_for_reading(image: &Path, mount: &Mount) -> Failure {
-    refused(image, mount, &for_reading())
 }
 
 fn refused(image: &Path, mount: &Mount, error: &io::Error) -> Failure {

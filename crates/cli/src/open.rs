@@ -1,6 +1,7 @@
 //! Opening the file system that the image options point at.
 
 use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
+use std::os::fd::RawFd;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -43,6 +44,16 @@ pub struct Source {
     pub len: u64,
     /// The image, and where in it the file system is.
     pub place: PlaceArgs,
+}
+
+/// What a mount writes.
+pub struct ToServe {
+    /// The file system.
+    pub fs: Volume,
+    /// What commands read snapshots of.
+    pub disk: Option<Disk>,
+    /// The image, if its length can be set.
+    pub resizable: Option<RawFd>,
 }
 
 /// Opens the file system for reading: where a mount of ours has it, as it is now.
@@ -344,12 +355,8 @@ pub fn must_stay_as_it_is(image: &Path) -> Result<(), Failure> {
 /// As [`open_rw`]; exit 13 if the mount belongs to another user; exit 2 for options that are the
 /// mount's.
 pub fn open_tree(args: &WriteArgs) -> Result<Tree, Failure> {
-    let (mount, client) = match mounted::find(&args.place)? {
-        Some(Door::Open(mount, client)) if !mount.is_read_only() => (mount, client),
-        Some(Door::Open(mount, _) | Door::Reading(mount)) => {
-            return Err(mounted::is_for_reading(&args.place.image, &mount));
-        }
-        None => return open_rw(args).map(Tree::Local),
+    let Some((mount, client)) = mounted::to_change(&args.place)? else {
+        return open_rw(args).map(Tree::Local);
     };
     if !args.options.is_empty() {
         let what = format_args!(
@@ -391,12 +398,9 @@ pub fn open_to_write(place: &PlaceArgs, options: &OpenOptions) -> Result<Volume,
 ///
 /// # Errors
 /// As [`open_rw`].
-pub fn open_to_serve(
-    place: &PlaceArgs,
-    options: &OpenOptions,
-) -> Result<(Volume, Option<Disk>), Failure> {
+pub fn open_to_serve(place: &PlaceArgs, options: &OpenOptions) -> Result<ToServe, Failure> {
     let whole = writable(&place.image)?;
-    let reader = whole.reader();
+    let (reader, resizable) = (whole.reader(), whole.resizable());
     let origin = Arc::new(Origin::new(Arc::new(whole)));
     let fs = open_claimed(origin.clone(), place, options)?;
     let disk = reader.map(|image| Disk {
@@ -405,7 +409,11 @@ pub fn open_to_serve(
         offset: place.offset,
         partition: place.partition,
     });
-    Ok((fs, disk))
+    Ok(ToServe {
+        fs,
+        disk,
+        resizable,
+    })
 }
 
 fn open_claimed(

@@ -11,9 +11,11 @@
 //! A system call that is not in the list is answered with ENOSYS, as by a kernel that does not
 //! have it: the C library then does without (`clone3`). What is left starts no program, reaches
 //! no network, traces, mounts and loads nothing, stays who it is, and maps no memory that can be
-//! executed. It may report the system's log something: a datagram to a local socket.
+//! executed. It may report the system's log something: a datagram to a local socket. It may make
+//! one file longer or shorter: the image that it writes, by the descriptor that it has of it.
 
 use std::collections::BTreeMap;
+use std::os::fd::RawFd;
 use std::path::Path;
 
 use landlock::{
@@ -100,9 +102,10 @@ fn restrict(needed: Needed<'_>) -> Result<bool, RulesetError> {
     Ok(status.ruleset != RulesetStatus::NotEnforced)
 }
 
-/// Gives up system calls, for all threads.
-pub fn filter(sandbox: Sandbox) -> Sandbox {
-    let applied = program().and_then(|program| {
+/// Gives up system calls, for all threads. `resizable` is the image, if it is a file that is
+/// written.
+pub fn filter(sandbox: Sandbox, resizable: Option<RawFd>) -> Sandbox {
+    let applied = program(resizable).and_then(|program| {
         let applied = seccompiler::apply_filter_all_threads(&program);
         applied.map_err(|error| error.to_string())
     });
@@ -112,14 +115,14 @@ pub fn filter(sandbox: Sandbox) -> Sandbox {
     }
 }
 
-fn program() -> Result<BpfProgram, String> {
+fn program(resizable: Option<RawFd>) -> Result<BpfProgram, String> {
     let arch = std::env::consts::ARCH.try_into();
     let arch = arch.map_err(|error: seccompiler::BackendError| error.to_string())?;
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
     for call in CALLS.iter().chain(OF_ARCH) {
         rules.insert(*call, Vec::new());
     }
-    for (call, conditions) in conditions() {
+    for (call, conditions) in conditions(resizable) {
         let conditions = conditions.into_iter().map(|(argument, operator, value)| {
             SeccompCondition::new(argument, Len::Dword, operator, value)
         });
@@ -139,7 +142,7 @@ fn program() -> Result<BpfProgram, String> {
 type Condition = (u8, Op, u64);
 
 /// Calls that are allowed with some arguments only.
-fn conditions() -> Vec<(i64, Vec<Condition>)> {
+fn conditions(resizable: Option<RawFd>) -> Vec<(i64, Vec<Condition>)> {
     let thread = u64::from(libc::CLONE_THREAD.unsigned_abs());
     let executable = u64::from(libc::PROT_EXEC.unsigned_abs());
     let name = u64::from(libc::PR_SET_NAME.unsigned_abs());
@@ -161,6 +164,8 @@ fn conditions() -> Vec<(i64, Vec<Condition>)> {
     ];
     let ioctls = IOCTLS.map(|request| (libc::SYS_ioctl, vec![(1, Op::Eq, request)]));
     all.extend(ioctls);
+    let image = resizable.and_then(|number| u64::try_from(number).ok());
+    all.extend(image.map(|image| (libc::SYS_ftruncate, vec![(0, Op::Eq, image)])));
     all
 }
 
@@ -288,9 +293,11 @@ mod tests {
 
     #[test]
     fn the_filter_is_one_the_kernel_takes() {
-        let program = program().unwrap();
-        // BPF_MAXINSNS.
-        assert!((100..=4096).contains(&program.len()), "{}", program.len());
+        for resizable in [None, Some(3)] {
+            let program = program(resizable).unwrap();
+            // BPF_MAXINSNS.
+            assert!((100..=4096).contains(&program.len()), "{}", program.len());
+        }
     }
 
     #[test]
@@ -311,6 +318,8 @@ mod tests {
             libc::SYS_memfd_create,
             libc::SYS_io_uring_setup,
             libc::SYS_io_uring_register,
+            libc::SYS_ftruncate,
+            libc::SYS_truncate,
         ];
         let allowed: Vec<i64> = CALLS.iter().chain(OF_ARCH).copied().collect();
         for call in refused {

@@ -1,4 +1,4 @@
-//! Making an open file system larger: done by a crate above, which the serving process brings along.
+//! Making an open file system larger: a crate above does it, which the serving process has.
 
 use uext4::Volume;
 

@@ -1,7 +1,7 @@
 //! `mount`: shows an image as a directory, without root.
 
 use std::io::{self, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -27,6 +27,8 @@ use super::{Output, bytes, mount_help};
 use crate::args::PlaceArgs;
 use crate::background;
 use crate::failure::{Exit, Failure};
+use crate::file_limit;
+use crate::grower::Resize;
 use crate::json::Json;
 use crate::listener::{Listener, Socket};
 use crate::messages;
@@ -163,6 +165,8 @@ struct Opened {
     fs: Served,
     /// What commands read snapshots of, if it is written.
     disk: Option<Arc<Disk>>,
+    /// The image, if its length can be set.
+    resizable: Option<RawFd>,
 }
 
 /// A file system that is mounted, before it is served.
@@ -215,6 +219,7 @@ pub fn run(args: &MountArgs, out: &mut Output) -> Result<Exit, Failure> {
         return Ok(exit);
     }
     trace::start(&args.trace);
+    file_limit::is_an_error();
     let image = &args.place.image;
     let failed = |error| Failure::engine(image.display(), &error);
     let opened = open_image(args, &mut options)?;
@@ -283,10 +288,11 @@ fn open_image(args: &MountArgs, options: &mut MountOptions) -> Result<Opened, Fa
     }
     if !options.read_only {
         options.engine.background = Background::None;
-        let (fs, disk) = open::open_to_serve(&args.place, &options.engine)?;
+        let opened = open::open_to_serve(&args.place, &options.engine)?;
         return Ok(Opened {
-            fs: Served::from(fs),
-            disk: disk.map(Arc::new),
+            fs: Served::from(opened.fs),
+            disk: opened.disk.map(Arc::new),
+            resizable: opened.resizable,
         });
     }
     let image = &args.place.image;
@@ -307,6 +313,7 @@ fn open_image(args: &MountArgs, options: &mut MountOptions) -> Result<Opened, Fa
     Ok(Opened {
         fs: Served::from(fs),
         disk: None,
+        resizable: None,
     })
 }
 
@@ -359,7 +366,7 @@ fn serve(args: &MountArgs, options: &MountOptions, opened: &Opened) -> Result<Se
     end_at_signals(signals, Arc::clone(&unmounter), begun.session.ender());
     let filter = || {
         if is_confined {
-            metrics.set_sandbox(sandbox::filter(begun.confined));
+            metrics.set_sandbox(sandbox::filter(begun.confined, opened.resizable));
         }
     };
     let ready = match args.in_background {
@@ -414,6 +421,7 @@ fn begin(
     metrics.set_transport(session.transport());
     let operations = session.operations().map(|operations| Operations {
         disk: mount.disk,
+        grower: Some(Arc::new(Resize)),
         ..operations
     });
     let socket = listener.serve(metrics, operations, mount.has);
