@@ -1,5 +1,6 @@
 //! `grow`: makes a file system larger.
 
+use std::fmt::Display;
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
@@ -9,13 +10,19 @@ use uext4_blockdev::partition::{self, Partition, TableKind, gpt};
 use uext4_blockdev::{BlockDevice, Clock, FileDevice, SystemClock};
 use uext4_ondisk::Geometry;
 use uext4_ondisk::superblock::{SUPERBLOCK_OFFSET, SuperBlock};
+use uext4_remote::RemoteTree;
+use uext4_remote::client::Client;
+use uext4_remote::refusal::{Cause, Refusal};
+use uext4_remote::wire::Growth;
 use uext4_resize::{Error, Resized, Size, grow};
 
 use super::{Output, bytes};
 use crate::args::{PlaceArgs, parse_size};
 use crate::device_failure::device_failure;
 use crate::failure::{Exit, Failure};
+use crate::file_limit;
 use crate::json::Json;
+use crate::mounted::{self, Mount};
 use crate::open;
 use crate::show::{escaped, size_text};
 
@@ -24,11 +31,15 @@ use crate::show::{escaped, size_text};
 /// The image file grows with the file system; a block device or a partition must have the room
 /// already. One transaction of the journal makes the new blocks a part of the file system: whatever
 /// interrupts it, the file system has the old size or the new one, and is clean.
+///
+/// An image that a mount has is given itself, or by a directory of the mount: it grows while it is
+/// in use, by the mount's daemon.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   uext4 grow disk.img 30G        to 30 GiB
   uext4 grow disk.img +10G       by 10 GiB
   uext4 grow /dev/vdb1           to all that the device has
+  uext4 grow ~/mnt +10G          what is mounted there, and its image, by 10 GiB
   uext4 grow --with-partition vm.raw 30G
                                  the last partition of the disk, and the disk, too")]
 pub struct GrowArgs {
@@ -40,25 +51,58 @@ pub struct GrowArgs {
     /// Size of the file system, +SIZE to add so much, or max: all that the image has
     #[arg(value_name = "SIZE", value_parser = parse_wanted, default_value = "max")]
     #[arg(hide_default_value = true)]
-    size: Wanted,
+    size: Size,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
 }
 
-/// The size as it is asked for, in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wanted {
-    To(u64),
-    By(u64),
-    Max,
+fn parse_wanted(text: &str) -> Result<Size, String> {
+    Ok(match (text, text.strip_prefix('+')) {
+        ("max", _) => Size::Device,
+        (_, Some(more)) => Size::More(parse_size(more)?),
+        _ => Size::Bytes(parse_size(text)?),
+    })
 }
 
-fn parse_wanted(text: &str) -> Result<Wanted, String> {
-    Ok(match (text, text.strip_prefix('+')) {
-        ("max", _) => Wanted::Max,
-        (_, Some(more)) => Wanted::By(parse_size(more)?),
-        _ => Wanted::To(parse_size(text)?),
+/// Grows the file system, and the file that it is in: here, or by the daemon of the mount that has
+/// it.
+pub fn run(args: &GrowArgs, out: &mut Output) -> Result<Exit, Failure> {
+    let image = &args.place.image;
+    let grown = match mounted::to_change(&args.place)? {
+        Some((mount, client)) => by_daemon(args, &mount, client)?,
+        None => here(args)?,
+    };
+    print(image, args.json, &grown, out)?;
+    Ok(Exit::Success)
+}
+
+/// Asks the daemon at the other end of `client`.
+fn by_daemon(args: &GrowArgs, mount: &Mount, client: Client) -> Result<Resized, Failure> {
+    let image = &args.place.image;
+    if args.with_partition {
+        let (shown, place) = (image.display(), mount.place.display());
+        let what = format_args!(
+            "--with-partition: {shown} is mounted at {place}, and the partition table of a disk in \
+             use is not changed"
+        );
+        return Err(Failure::new(Exit::CouldNot, what).hint(format!(
+            "`uext4 umount {place}` first; where the partition is a device of its own, make it larger \
+             with another program, and then run `uext4 grow {place}`"
+        )));
+    }
+    let growth = match args.size {
+        Size::Bytes(bytes) => Growth::To(bytes),
+        Size::More(more) => Growth::By(more),
+        Size::Device => Growth::Device,
+    };
+    let answer = RemoteTree::new(client, &mount.prefix).grow(growth);
+    let answer = answer.map_err(|error| Failure::engine(image.display(), &error))?;
+    let grown = answer.map_err(|refusal| refused(image, refusal))?;
+    Ok(Resized {
+        before: grown.before,
+        after: grown.after,
+        block_size: grown.block_size,
     })
 }
 
@@ -66,59 +110,25 @@ fn parse_wanted(text: &str) -> Result<Wanted, String> {
 struct Growing {
     device: Arc<dyn BlockDevice>,
     size: Size,
-    /// Bytes of the device from here on read as zeroes.
-    zero_from: u64,
 }
 
-/// Grows the file, and then the file system in it.
-pub fn run(args: &GrowArgs, out: &mut Output) -> Result<Exit, Failure> {
+/// Grows what no mount has.
+fn here(args: &GrowArgs) -> Result<Resized, Failure> {
+    file_limit::is_an_error();
     let image = &args.place.image;
     let whole = Arc::new(open::writable(image)?);
-    let had = whole.len();
-    let start = args.place.offset.unwrap_or(0);
-    let growing = match args.with_partition {
+    let Growing { device, size } = match args.with_partition {
         true => with_partition(args, &whole)?,
-        false => within(args, &whole, start)?,
+        false => Growing {
+            device: open::part(whole, &args.place)?,
+            size: args.size,
+        },
     };
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let Growing {
-        device,
-        size,
-        zero_from,
-    } = growing;
-    let grown = grow(&device, &clock, size, zero_from).map_err(|error| {
-        if !args.with_partition {
-            give_back(&whole, &*device, start, had);
-        }
-        failure(image, &error)
-    })?;
-    print(image, args.json, &grown, out)?;
-    Ok(Exit::Success)
-}
-
-/// The file system in its part of the image, which begins at byte `start`. A file becomes longer
-/// where the file system reaches to its end.
-fn within(args: &GrowArgs, whole: &Arc<FileDevice>, start: u64) -> Result<Growing, Failure> {
-    let image = &args.place.image;
-    let had = whole.len();
-    let mut device = open::part(Arc::clone(whole) as _, &args.place)?;
     open::must_hold_ext(image, &device)?;
-    let size = args.size(&*device);
-    let zero_from = had.saturating_sub(start).min(device.len());
-    let may_extend = image.is_file() && start.checked_add(device.len()) == Some(had);
-    if let Size::Bytes(bytes) = size
-        && may_extend
-        && bytes > device.len()
-    {
-        let extended = whole.set_len(start.saturating_add(bytes));
-        extended.map_err(|error| device_failure(image, &error))?;
-        device = open::part(Arc::clone(whole) as _, &args.place)?;
-    }
-    Ok(Growing {
-        device,
-        size,
-        zero_from,
-    })
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    // What the device gets for it, and nothing else, is known to be zeroes.
+    let zero_from = device.len();
+    grow(&device, &clock, size, zero_from).map_err(|error| failure(image, &error))
 }
 
 /// The file system in the last partition, which becomes longer, as does the file.
@@ -129,11 +139,15 @@ fn with_partition(args: &GrowArgs, whole: &Arc<FileDevice>) -> Result<Growing, F
     let opened = partition.open(Arc::clone(whole) as _).map_err(failed)?;
     let device: Arc<dyn BlockDevice> = Arc::new(opened);
     open::must_hold_ext(image, &device)?;
-    let size = args.size(&*device);
+    let size = match args.size {
+        // The partition is to end where the file system will.
+        Size::More(more) => Size::Bytes(len_of(&*device).unwrap_or(0).saturating_add(more)),
+        size => size,
+    };
     let had = whole.len();
     let end = match size {
         Size::Bytes(bytes) => Some(partition.start.saturating_add(bytes)),
-        Size::Device => None,
+        _ => None,
     };
     if let Some(need) = end.map(gpt::disk_len)
         && need > had
@@ -149,7 +163,6 @@ fn with_partition(args: &GrowArgs, whole: &Arc<FileDevice>) -> Result<Growing, F
     }
     let opened = partition::open(Arc::clone(whole) as _, partition.number).map_err(failed)?;
     Ok(Growing {
-        zero_from: opened.len(),
         device: Arc::new(opened),
         size,
     })
@@ -177,17 +190,6 @@ fn chosen(args: &GrowArgs, whole: &dyn BlockDevice) -> Result<Partition, Failure
     }
 }
 
-impl GrowArgs {
-    /// The size that is asked for, of a file system on `device`.
-    fn size(&self, device: &dyn BlockDevice) -> Size {
-        match self.size {
-            Wanted::Max => Size::Device,
-            Wanted::To(bytes) => Size::Bytes(bytes),
-            Wanted::By(more) => Size::Bytes(len_of(device).unwrap_or(0).saturating_add(more)),
-        }
-    }
-}
-
 /// Bytes of the file system that a superblock speaks of.
 fn len_of(device: &dyn BlockDevice) -> Option<u64> {
     let mut bytes = [0; size_of::<SuperBlock>()];
@@ -196,29 +198,32 @@ fn len_of(device: &dyn BlockDevice) -> Option<u64> {
     Some(Geometry::new(&superblock).ok()?.len_bytes())
 }
 
-/// After an error: the file gets its old length, unless the file system has grown all the same.
-fn give_back(whole: &FileDevice, device: &dyn BlockDevice, start: u64, had: u64) {
-    let end = len_of(device).and_then(|len| start.checked_add(len));
-    if end.is_some_and(|end| end <= had) && whole.len() > had {
-        // The error that is reported is the one that matters.
-        _ = whole.set_len(had);
-    }
-}
-
-/// What an error is called.
+/// What an error is called, of a file system that this process has open.
 pub fn failure(image: &Path, error: &Error) -> Failure {
     let shown = image.display();
     match error {
         Error::FileSystem(error) => Failure::engine(shown, error),
-        Error::DeviceTooSmall { .. } => {
-            Failure::new(Exit::CouldNot, format_args!("{shown}: {error}")).hint(
-                "make the device or the partition larger first; without SIZE all of it is used",
-            )
-        }
+        Error::DeviceTooSmall { .. } => too_small(image, error),
         Error::Device(error) => device_failure(image, error),
         Error::Unsound { .. } => Failure::new(Exit::Damaged, format_args!("{shown}: {error}")),
         _ => Failure::new(Exit::CouldNot, format_args!("{shown}: {error}")),
     }
+}
+
+/// The same of one that a daemon has open.
+fn refused(image: &Path, refusal: Refusal) -> Failure {
+    let (shown, said) = (image.display(), &refusal.message);
+    match refusal.cause {
+        Cause::DeviceTooSmall => too_small(image, said),
+        Cause::Unsound => Failure::new(Exit::Damaged, format_args!("{shown}: {said}")),
+        _ => Failure::engine(shown, &refusal.into()),
+    }
+}
+
+fn too_small(image: &Path, said: impl Display) -> Failure {
+    let what = format_args!("{}: {said}", image.display());
+    Failure::new(Exit::CouldNot, what)
+        .hint("make the device or the partition larger first; without SIZE all of it is used")
 }
 
 /// Says how large the file system was, and is.
