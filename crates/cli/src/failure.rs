@@ -143,8 +143,8 @@ fn next_step(error: &uext4::Error) -> Option<&'static str> {
             kind: RemoteError::NoSpace,
             ..
         } => Some(
-            "remove something with `uext4 rm`, or enlarge the image: \
-             `truncate -s +1G IMAGE && resize2fs IMAGE`",
+            "remove something with `uext4 rm`, or make the file system larger: \
+             `uext4 grow IMAGE +1G`, also while it is mounted",
         ),
         uext4::Error::NameTooLong => Some("a name has 255 bytes at most, a path 4095"),
         uext4::Error::Device(Device::Io { source, .. })
