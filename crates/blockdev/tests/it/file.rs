@@ -49,7 +49,7 @@ fn a_block_device_is_opened_read_written_and_discarded() {
     // It becomes longer by what others do, and that is noticed when it is asked for.
     let longer = FileDevice::open(&image, Access::ReadWrite).unwrap();
     longer.set_len(9 * MIB).unwrap();
-    uext4_testkit::run("losetup", &["-c", disk.path().to_str().unwrap()]);
+    uext4_testkit::run("losetup", ["-c", disk.path().to_str().unwrap()]);
     assert_eq!(device.len(), 8 * MIB);
     assert_eq!(device.measure().unwrap(), 9 * MIB);
     device.write_at(9 * MIB - 1, &[7]).unwrap();
