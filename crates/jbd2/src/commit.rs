@@ -204,13 +204,6 @@ impl Journal {
         blocks.push(&zeroes);
         ring.write(&*self.device, 0, &blocks)?;
         blocks.pop();
-        // The superblock says where the log begins before its first commit block can be durable.
-        // Written later, a power cut could leave a durable commit block that recovery does not
-        // look for.
-        if ring.is_idle() {
-            let head = ring.head();
-            ring.write_superblock(&*self.device, head, sequence)?;
-        }
         self.barrier.flush()?;
         // Everything but the commit block is durable now. Written together, the device could
         // make the commit block durable first, and recovery could replay blocks that were never
@@ -223,6 +216,13 @@ impl Journal {
         };
         let (sec, nsec) = self.clock.now();
         let commit = commit_block(&sb, sequence, block_len, Timestamp { sec, nsec }, sum);
+        // An empty log begins when it has something: what must be durable before it begins, such as
+        // the mark that the file system is in use, needs no flush but the one above. Without one of
+        // these two writes recovery finds no transaction, and none counts on it before the flush.
+        if ring.is_idle() {
+            let head = ring.head();
+            ring.write_superblock(&*self.device, head, sequence)?;
+        }
         ring.write(&*self.device, len, &[&commit])?;
         self.barrier.flush()?;
         // Only now may others count on the transaction: the flush above has made its commit
