@@ -59,12 +59,13 @@ impl Checkpoint {
         }
     }
 
-    /// Checkpoints everything that waits, not durable before a flush; then calls `written` with
-    /// the number of blocks, and lets go of them if it agrees.
+    /// Checkpoints everything that waits and is wanted, not durable before a flush; then calls
+    /// `written` with the number of blocks, and lets go of them if it agrees.
     pub(crate) fn write_home(
         &self,
         device: &dyn BlockDevice,
         block_size: BlockSize,
+        is_wanted: impl Fn(Pblk) -> bool,
         written: impl FnOnce(usize) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let _writing = self.writing.lock();
@@ -72,6 +73,7 @@ impl Checkpoint {
             .waiting
             .lock()
             .iter()
+            .filter(|(block, _)| is_wanted(**block))
             .map(|(block, waiting)| (*block, Arc::clone(&waiting.data), waiting.tid))
             .collect();
         blocks.sort_unstable_by_key(|(block, ..)| *block);

@@ -237,20 +237,22 @@ impl Journal {
     /// Checkpoints what is committed, up to and with `tid`, and frees its part of the log.
     fn write_home(&self, log: Option<&mut Ring>, tid: Tid) -> Result<(), Error> {
         let size = self.cache.block_size();
-        self.checkpoint.write_home(&*self.device, size, |blocks| {
-            self.counters.checkpoints.fetch_add(1, Relaxed);
-            self.counters.home_blocks.fetch_add(blocks as u64, Relaxed);
-            let Some(ring) = log else {
-                return Ok(());
-            };
-            // The home blocks are durable before the tail moves past their copies in the log.
-            self.barrier.flush()?;
-            ring.write_tail(&*self.device, tid)?;
-            // Not before the tail is durable may what lies before it be written over.
-            self.barrier.flush()?;
-            ring.reclaim(tid);
-            Ok(())
-        })
+        let all = |_| true;
+        self.checkpoint
+            .write_home(&*self.device, size, all, |blocks| {
+                self.counters.checkpoints.fetch_add(1, Relaxed);
+                self.counters.home_blocks.fetch_add(blocks as u64, Relaxed);
+                let Some(ring) = log else {
+                    return Ok(());
+                };
+                // The home blocks are durable before the tail moves past their copies in the log.
+                self.barrier.flush()?;
+                ring.write_tail(&*self.device, tid)?;
+                // Not before the tail is durable may what lies before it be written over.
+                self.barrier.flush()?;
+                ring.reclaim(tid);
+                Ok(())
+            })
     }
 
     /// Checkpoints everything that is committed.
@@ -262,6 +264,25 @@ impl Journal {
         self.check()?;
         let tid = self.committed();
         self.write_home(log.as_mut(), tid)
+            .inspect_err(|error| self.failed(error))
+    }
+
+    /// Checkpoints everything that is committed but the block `last`, which may go home only after
+    /// the others are durable there. The log keeps all of it.
+    ///
+    /// # Errors
+    /// As [`Journal::checkpoint`].
+    pub fn checkpoint_but(&self, last: Pblk) -> Result<(), Error> {
+        let _log = self.log.lock();
+        self.check()?;
+        let size = self.cache.block_size();
+        let others = |block| block != last;
+        let written = |blocks: usize| {
+            self.counters.home_blocks.fetch_add(blocks as u64, Relaxed);
+            self.barrier.flush()
+        };
+        self.checkpoint
+            .write_home(&*self.device, size, others, written)
             .inspect_err(|error| self.failed(error))
     }
 
