@@ -52,9 +52,19 @@ impl Barrier {
         self.is_off.store(true, Relaxed);
     }
 
-    /// Ends what [`Barrier::disable`] began.
-    pub fn enable(&self) {
-        self.is_off.store(false, Relaxed);
+    /// Ends what [`Barrier::disable`] began; whether it had begun, so that a flush must make up for
+    /// those that were left out.
+    #[must_use]
+    pub fn enable(&self) -> bool {
+        self.is_off.swap(false, Relaxed)
+    }
+
+    /// Counts as a flush: the caller knows that what a log's superblock says is durable, though
+    /// this was made after it was written. The log's first commit makes sure of it otherwise.
+    pub fn note_flush(&self) {
+        let mut state = self.state.lock();
+        state.begun += 1;
+        state.done = state.begun;
     }
 
     /// This moment.

@@ -16,6 +16,15 @@ use crate::journal::{CommitCallbacks, Journal};
 use crate::ring::{LogImage, Ring};
 use crate::transaction::{Closed, Tid, Transaction};
 
+/// What the log's superblock says once blocks are checkpointed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Left {
+    /// The log goes on behind them.
+    Tail,
+    /// There is nothing to replay. All that is committed was checkpointed.
+    Nothing,
+}
+
 impl Journal {
     /// Returns when transaction `tid` is durable (without a log: when it has been checkpointed,
     /// not flushed). All who wait share one commit: the first does it, the others find it done,
@@ -115,7 +124,7 @@ impl Journal {
             self.cache.forget(block);
         }
         if log.is_none() {
-            let written = self.write_home(None, tid);
+            let written = self.write_home(None, tid, Left::Nothing);
             self.is_behind
                 .store(written.as_ref().is_err_and(is_host_full), Relaxed);
             written?;
@@ -188,7 +197,7 @@ impl Journal {
         // The log has no room: what is committed is checkpointed, up to the transaction before
         // this one, whose own blocks are not in the log yet.
         if ring.free() < len + 1 {
-            self.write_home(Some(&mut *ring), closed.tid - 1)?;
+            self.write_home(Some(&mut *ring), closed.tid - 1, Left::Tail)?;
         }
         if ring.free() < len + 1 {
             return Err(Error::LogFull {
@@ -202,6 +211,9 @@ impl Journal {
         // one.
         let zeroes = vec![0; block_len];
         blocks.push(&zeroes);
+        // What the log was opened with may lie there: that it need not be replayed is durable
+        // before it is written over. Mostly a flush has made it so already.
+        self.barrier.wait(ring.tail_written())?;
         ring.write(&*self.device, 0, &blocks)?;
         blocks.pop();
         self.barrier.flush()?;
@@ -235,24 +247,41 @@ impl Journal {
     }
 
     /// Checkpoints what is committed, up to and with `tid`, and frees its part of the log.
-    fn write_home(&self, log: Option<&mut Ring>, tid: Tid) -> Result<(), Error> {
+    fn write_home(&self, log: Option<&mut Ring>, tid: Tid, left: Left) -> Result<(), Error> {
         let size = self.cache.block_size();
-        let all = |_| true;
-        self.checkpoint
-            .write_home(&*self.device, size, all, |blocks| {
-                self.counters.checkpoints.fetch_add(1, Relaxed);
-                self.counters.home_blocks.fetch_add(blocks as u64, Relaxed);
-                let Some(ring) = log else {
-                    return Ok(());
-                };
+        let written = |blocks| {
+            self.counters.checkpoints.fetch_add(1, Relaxed);
+            self.counters.home_blocks.fetch_add(blocks as u64, Relaxed);
+            let Some(ring) = log else {
+                return Ok(());
+            };
+            if blocks > 0 {
                 // The home blocks are durable before the tail moves past their copies in the log.
                 self.barrier.flush()?;
-                ring.write_tail(&*self.device, tid)?;
-                // Not before the tail is durable may what lies before it be written over.
-                self.barrier.flush()?;
-                ring.reclaim(tid);
-                Ok(())
-            })
+            }
+            self.move_tail(ring, tid, left)
+        };
+        self.checkpoint
+            .write_home(&*self.device, size, |_| true, written)
+    }
+
+    /// What was committed up to and with `tid` is durable at home: frees its part of the log.
+    fn move_tail(&self, ring: &mut Ring, tid: Tid, left: Left) -> Result<(), Error> {
+        match left {
+            Left::Tail if ring.holds(tid) => ring.write_tail(&*self.device, tid)?,
+            // Start 0 says that nothing is to be replayed.
+            Left::Nothing if !ring.is_idle() => {
+                let sequence = ring.sequence();
+                ring.write_superblock(&*self.device, 0, sequence)?;
+            }
+            // The superblock says it already.
+            _ => return self.barrier.wait(ring.tail_written()),
+        }
+        // Not before the tail is durable may what lies before it be written over.
+        ring.note_tail(self.barrier.seq());
+        self.barrier.wait(ring.tail_written())?;
+        ring.reclaim(tid);
+        Ok(())
     }
 
     /// Checkpoints everything that is committed.
@@ -263,7 +292,7 @@ impl Journal {
         let mut log = self.log.lock();
         self.check()?;
         let tid = self.committed();
-        self.write_home(log.as_mut(), tid)
+        self.write_home(log.as_mut(), tid, Left::Tail)
             .inspect_err(|error| self.failed(error))
     }
 
@@ -287,7 +316,8 @@ impl Journal {
     }
 
     /// Commits and checkpoints everything, and leaves a log that says there is nothing to replay.
-    /// Handles may be started again afterwards.
+    /// All that is durable then. Nothing is flushed where nothing was written since it was so, but
+    /// for a journal without a log. Handles may be started again afterwards.
     ///
     /// # Errors
     /// As [`Journal::commit`].
@@ -296,14 +326,10 @@ impl Journal {
         let mut log = self.log.lock();
         self.check()?;
         let tid = self.committed();
-        let result = self.write_home(log.as_mut(), tid).and_then(|()| {
-            // Start 0 says that nothing is to be replayed: true only since `write_home` has
-            // flushed.
-            if let Some(ring) = log.as_mut() {
-                let sequence = ring.sequence();
-                ring.write_superblock(&*self.device, 0, sequence)?;
-            }
-            self.barrier.flush()
+        let result = self.write_home(log.as_mut(), tid, Left::Nothing);
+        let result = result.and_then(|()| match log.is_some() {
+            true => Ok(()),
+            false => self.barrier.flush(),
         });
         result.inspect_err(|error| self.failed(error))
     }

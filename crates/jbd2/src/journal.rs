@@ -11,6 +11,7 @@ use uext4_blockdev::{BlockDevice, Clock};
 use uext4_buffer_cache::{Buffer, BufferCache, ChecksumRule, VerifyTag};
 use uext4_ondisk::Pblk;
 use uext4_ondisk::journal::JournalIncompat;
+use zerocopy::IntoBytes;
 
 use crate::barrier::{Barrier, FlushSeq};
 use crate::checkpoint::Checkpoint;
@@ -149,8 +150,9 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens the log on `runs` for writing and replays it: afterwards nothing is left to replay,
-    /// and the device is flushed. `cache` must not hold blocks of before the replay.
+    /// Opens the log on `runs` for writing and replays it: afterwards nothing is left to replay.
+    /// What was replayed is durable; that it need not be again is written, and durable before the
+    /// log is written over. `cache` must not hold blocks of before the replay.
     ///
     /// Whatever waits in the fast-commit area is lost by that: [`recover`] reports beforehand
     /// whether anything does, and [`Journal::open_behind`] keeps it. The second result is what
@@ -169,8 +171,10 @@ impl Journal {
         if let Some(ring) = journal.log.lock().as_mut()
             && !ring.is_idle()
         {
+            // The blocks are home and flushed. This needs no flush of its own: until it is durable,
+            // a power cut leaves a log that is whole and replayed once more.
             ring.restart(&*journal.device)?;
-            journal.barrier.flush()?;
+            ring.note_tail(journal.barrier.seq());
         }
         Ok((journal, recovery))
     }
@@ -196,10 +200,15 @@ impl Journal {
             return Err(Error::FailedCommit { sequence });
         }
         let barrier = Barrier::new(Arc::clone(&device));
-        recovery.replay.write_home(&*device, block_size)?;
-        barrier.flush()?;
+        // A process that ended without a flush may have written what the log's superblock says.
+        let opened = barrier.seq();
+        if !recovery.replay.is_empty() {
+            recovery.replay.write_home(&*device, block_size)?;
+            // They are home before the log may say that there is nothing to replay.
+            barrier.flush()?;
+        }
         let log = Log::open(&*device, block_size, blocks_count, runs)?;
-        let ring = Ring::behind(&log, &recovery);
+        let ring = Ring::behind(&log, &recovery, opened);
         let credits_max = (ring.len() / 4).clamp(1, BUFFERS_MAX);
         let journal = Self::new(cache, clock, barrier, credits_max, Some(ring));
         Ok((journal, recovery))
@@ -267,6 +276,7 @@ impl Journal {
     /// Lets the log use what the file system needs or what makes it safer: 64-bit block numbers
     /// (`BIT64`), and checksums (`CSUM_V3`: CRC-32C, of every block by itself). To be called while
     /// the log is empty, and before a handle is started. Other flags of `wanted` are ignored.
+    /// Written if anything changes, durable with the first commit.
     ///
     /// # Errors
     /// [`Error::Version`] for a journal too old to say so, of a file system that needs it; device
@@ -276,15 +286,20 @@ impl Journal {
         let Some(ring) = log.as_mut() else {
             return Ok(());
         };
+        let before = ring.sb;
         if !ring.sb.set_features(wanted) {
             return match wanted.contains(JournalIncompat::BIT64) {
                 true => Err(Error::Version),
                 false => Ok(()),
             };
         }
+        if ring.sb.as_bytes() == before.as_bytes() {
+            return Ok(());
+        }
+        // No flush: an empty log has no features to be read by, and the write that begins it writes
+        // them again.
         let sequence = ring.sequence();
-        ring.write_superblock(&*self.device, 0, sequence)?;
-        self.barrier.flush()
+        ring.write_superblock(&*self.device, 0, sequence)
     }
 
     /// Starts a handle that may change up to `credits` different blocks. Waits while a transaction

@@ -13,6 +13,7 @@ use uext4_ondisk::journal::{JournalSuperblock, TagFlags, needs_escape};
 use uext4_ondisk::{BlockSize, Pblk};
 use zerocopy::IntoBytes;
 
+use crate::barrier::FlushSeq;
 use crate::log::{Log, advance, block_of};
 use crate::{Error, LogRun, Recovery, Tid};
 
@@ -36,6 +37,9 @@ pub(crate) struct Ring {
     head: u32,
     /// Where the log on the device begins.
     tail: u32,
+    /// When that was written, or an earlier moment than that: a flush that began since has made it
+    /// durable.
+    tail_written: FlushSeq,
     used: u32,
     /// Sequence of the next transaction. Empty ones take none.
     sequence: u32,
@@ -105,8 +109,8 @@ impl<'a> LogImage<'a> {
 
 impl Ring {
     /// The write side of an opened log that holds nothing to be replayed; the next transaction
-    /// carries `sequence`.
-    pub(crate) fn new(log: &Log<'_>, sequence: u32) -> Self {
+    /// carries `sequence`. What the superblock says was written at `opened` or before.
+    fn new(log: &Log<'_>, sequence: u32, opened: FlushSeq) -> Self {
         let (first, end) = log.bounds();
         Self {
             block_size: log.block_size,
@@ -116,6 +120,7 @@ impl Ring {
             end,
             head: first,
             tail: 0,
+            tail_written: opened,
             used: 0,
             sequence,
             live: VecDeque::new(),
@@ -124,9 +129,9 @@ impl Ring {
 
     /// The write side of a log that is left as it is, to be gone on with behind what it holds.
     /// The transactions in it count as one with number 0, which is checkpointed already.
-    pub(crate) fn behind(log: &Log<'_>, recovery: &Recovery) -> Self {
+    pub(crate) fn behind(log: &Log<'_>, recovery: &Recovery, opened: FlushSeq) -> Self {
         let start = log.sb.s_start.get();
-        let mut ring = Self::new(log, recovery.next_sequence);
+        let mut ring = Self::new(log, recovery.next_sequence, opened);
         if start == 0 {
             return ring;
         }
@@ -162,6 +167,21 @@ impl Ring {
     /// Whether the superblock on the device says that there is nothing to replay.
     pub(crate) fn is_idle(&self) -> bool {
         self.tail == 0
+    }
+
+    /// Whether it has anything up to and with `tid` that can be given back.
+    pub(crate) fn holds(&self, tid: Tid) -> bool {
+        self.live.front().is_some_and(|live| live.tid <= tid)
+    }
+
+    /// A moment: where the log begins is durable once a flush that began after it has succeeded.
+    pub(crate) fn tail_written(&self) -> FlushSeq {
+        self.tail_written
+    }
+
+    /// Notes that the log's new beginning had been written at this moment.
+    pub(crate) fn note_tail(&mut self, written: FlushSeq) {
+        self.tail_written = written;
     }
 
     fn advance(&self, at: u32, by: u32) -> u32 {

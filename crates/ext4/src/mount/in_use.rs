@@ -78,12 +78,14 @@ pub(crate) fn close(sbi: &Sbi, seen: &AtomicU64) -> Result<()> {
     // a file system that is marked as clean.
     stop_threads(rw);
     // The end is durable, whatever was not before.
-    rw.journal.barrier().enable();
+    let was_off = rw.journal.barrier().enable();
     let written = write_all(sbi, rw, seen);
     // Also what this last writing met.
     _ = error_record::settle(sbi);
-    // Also what was put in its place while nothing waited for flushes.
-    rw.journal.flush_device()?;
+    if was_off {
+        // Also what was put in its place while nothing waited for flushes.
+        rw.journal.flush_device()?;
+    }
     rw.allocator.discard_all();
     rw.journal.flush(sbi)?;
     rw.settle_freed(sbi);

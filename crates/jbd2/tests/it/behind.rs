@@ -18,7 +18,7 @@ fn found(place: &Place, image: &MemoryDevice) -> Recovery {
 }
 
 /// A log with transactions in it, and what they did.
-fn left(place: &Place, seed: u64, operations: u64) -> (MemoryDevice, Model) {
+pub fn left(place: &Place, seed: u64, operations: u64) -> (MemoryDevice, Model) {
     let device = Arc::new(place.device.snapshot());
     let toy = Toy::open(place, Arc::clone(&device) as _).unwrap();
     toy.work(seed, operations).unwrap();

@@ -76,16 +76,25 @@ fn fill(bytes: &mut [u8], cell: Cell) {
 
 impl Toy {
     pub fn open(place: &Place, device: Arc<dyn BlockDevice>) -> Result<Self, Error> {
-        let cache = Arc::new(BufferCache::new(device, place.size, Options::default()));
-        let clock = Arc::new(VirtualClock::new(1_700_000_000));
-        let (journal, _) =
-            Journal::open(Arc::clone(&cache), clock, place.blocks_count, &place.runs)?;
         let now = vec![Cell::Meta(0); place.homes.len()];
         let model = Model {
             closed: vec![now.clone()],
             now,
             ..Model::default()
         };
+        Self::reopen(place, device, model)
+    }
+
+    /// With what the log holds replayed; `model` says what that is.
+    pub fn reopen(
+        place: &Place,
+        device: Arc<dyn BlockDevice>,
+        model: Model,
+    ) -> Result<Self, Error> {
+        let cache = Arc::new(BufferCache::new(device, place.size, Options::default()));
+        let clock = Arc::new(VirtualClock::new(1_700_000_000));
+        let (blocks, runs) = (place.blocks_count, &place.runs);
+        let (journal, _) = Journal::open(Arc::clone(&cache), clock, blocks, runs)?;
         Ok(Self {
             journal,
             model: Mutex::new(model),
