@@ -10,8 +10,10 @@
 //! old groups                                             │ new groups
 //! superblock, descriptors, bitmap of the last group,     │ bitmaps, tables, backups
 //! inode 7 and its blocks, backups                        │
-//! └───────────── 2. one transaction ────────────────────┘ └── 1. written, flushed ──┘
+//! └───────────── 2. one transaction ────────────────────┘ └────── 1. written ───────┘
 //! ```
+//! What was written first is durable before the transaction's commit block is written.
+//!
 //! Whatever cuts it off, the file system has either size and is clean once its journal is replayed,
 //! by the kernel, e2fsck or us. A file system without a journal is marked as not cleanly unmounted
 //! meanwhile, as by a mount: cut off, it must be checked.

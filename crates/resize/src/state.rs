@@ -25,6 +25,8 @@ pub struct State {
     pub geometry: Geometry,
     /// It is in use: what was changed may be newer in memory than on the device.
     is_mounted: bool,
+    /// The device was flushed since it was written by others: that the log is empty is durable.
+    pub is_flushed: bool,
 }
 
 impl State {
@@ -38,7 +40,8 @@ impl State {
         options.background = Background::None;
         let before = Image::open(Arc::clone(device), &options)?;
         check(&before)?;
-        if !is_left_clean(&before)? {
+        let is_left_clean = is_left_clean(&before)?;
+        if !is_left_clean {
             drop(before);
             mount_once(device, clock, &options)?;
         }
@@ -50,6 +53,8 @@ impl State {
             superblock,
             image,
             is_mounted: false,
+            // By closing it.
+            is_flushed: !is_left_clean,
         })
     }
 
@@ -67,6 +72,7 @@ impl State {
             superblock: *superblock,
             image,
             is_mounted: true,
+            is_flushed: false,
         })
     }
 

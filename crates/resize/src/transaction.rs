@@ -119,16 +119,17 @@ pub fn commit(
     let device = &**state.device();
     let size = state.geometry.block_size;
     let log = state.log()?;
-    // From here on the log counts. Opening it flushes this, and what was written before.
+    let needed = needed_of(blocks, recovery);
+    let journal = log
+        .map(|runs| log_for(state, clock, &runs, needed))
+        .transpose()?;
+    // From here on the log counts. The commit makes this durable, and what was written before,
+    // before the log has a beginning: e2fsck takes a log that has one, in a file system that is not
+    // in use, for damage.
     device.write_at(SUPERBLOCK_OFFSET, in_use(&state.superblock).as_bytes())?;
-    let journal = match log {
-        Some(runs) => log_for(state, clock, &runs, needed_of(blocks, recovery)),
-        None => device.flush().map(|()| None).map_err(Error::from),
-    };
-    let journal = journal.inspect_err(|_| {
-        // The error before this one is what matters.
-        _ = put_superblock(device, &state.superblock);
-    })?;
+    if journal.is_none() {
+        device.flush()?;
+    }
     if let Some(journal) = &journal
         && recovery == Recovery::NotByKernel
     {
@@ -141,10 +142,13 @@ pub fn commit(
     }
     // Before it replays a log, the kernel looks at the descriptors of all groups that the
     // superblock says there are: they are home before it is.
-    write(device, size, blocks)?;
-    device.flush()?;
     if let Some(journal) = &journal {
+        journal.checkpoint_but(state.geometry.superblock_block())?;
+        // Before the superblock says "clean" the log is durably empty.
         journal.flush(&AsTheyAre)?;
+    } else {
+        write(device, size, blocks)?;
+        device.flush()?;
     }
     put_superblock(device, superblock)
 }
@@ -159,17 +163,17 @@ fn needed_of(blocks: &BTreeMap<Pblk, Vec<u8>>, recovery: Recovery) -> usize {
     blocks.len() + 1 + before
 }
 
-/// The journal, if its log takes so many blocks; the device is flushed.
+/// The journal, if its log takes so many blocks.
 fn log_for(
     state: &State,
     clock: &Arc<dyn Clock>,
     runs: &[LogRun],
     needed: usize,
-) -> Result<Option<Journal>> {
+) -> Result<Journal> {
     let journal = log_of(state, clock, runs)?;
     match journal.blocks_max() {
         Some(most) if needed > most as usize => Err(Error::JournalTooSmall { needed, most }),
-        _ => Ok(Some(journal)),
+        _ => Ok(journal),
     }
 }
 
@@ -184,20 +188,17 @@ fn keep_kernel_out(state: &State, journal: &Journal) -> Result<()> {
     put_superblock(&**state.device(), &superblock)
 }
 
-/// The journal of a file system that was left clean: its log is empty. The device is flushed.
+/// The journal of a file system that was left clean: its log is empty.
 fn log_of(state: &State, clock: &Arc<dyn Clock>, runs: &[LogRun]) -> Result<Journal> {
     let geometry = &state.geometry;
     let device = Arc::clone(state.device());
     let cache = BufferCache::new(device, geometry.block_size, Options::default());
     let (clock, blocks) = (Arc::clone(clock), geometry.blocks_count);
     let (journal, found) = Journal::open(Arc::new(cache), clock, blocks, runs)?;
-    let wanted = JournalIncompat::wanted(geometry.features);
-    let mut superblock = found.superblock;
-    let has_them =
-        superblock.set_features(wanted) && superblock.as_bytes() == found.superblock.as_bytes();
-    if !has_them {
-        journal.set_features(wanted)?;
+    if state.is_flushed && found.superblock.s_start.get() == 0 {
+        journal.barrier().note_flush();
     }
+    journal.set_features(JournalIncompat::wanted(geometry.features))?;
     Ok(journal)
 }
 

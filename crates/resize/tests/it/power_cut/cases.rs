@@ -276,6 +276,15 @@ fn left_open(start: &MemoryDevice) -> MemoryDevice {
     device.durable()
 }
 
+/// What grows after its journal was replayed.
+pub fn unclean_grow() -> Case {
+    Case {
+        dirs: 3,
+        is_unclean: true,
+        ..Case::grow("-t ext4 -b 1024", 12, 40)
+    }
+}
+
 /// All that are chosen.
 pub fn chosen() -> Vec<Case> {
     let small_groups = "-b 1024 -g 4096 -N 4000";
@@ -290,6 +299,7 @@ pub fn chosen() -> Vec<Case> {
         // It gets meta_bg, and gives up the blocks of inode 7.
         Case::grow("-t ext4 -b 1024 -E resize=20000", 12, 140).mounted(),
         Case::grow("-t ext3 -b 1024", 12, 40).mounted(),
+        unclean_grow(),
         Case::shrink(&format!("-t ext4 {small_groups}"), 24),
         Case::shrink(
             &format!("-t ext4 {small_groups} -O ^flex_bg,orphan_file"),

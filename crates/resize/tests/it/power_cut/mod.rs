@@ -22,7 +22,7 @@ use uext4_ondisk::{GroupNr, Ino};
 use uext4_resize::Resized;
 use uext4_testkit::{SimDevice, SimOptions, has_tool};
 
-use cases::{Case, chosen};
+use cases::{Case, chosen, unclean_grow};
 use judge::{Counts, Judge};
 
 /// Random cases of the long run, and of the quick one.
@@ -179,6 +179,24 @@ fn cut(case: &Case, often: impl Fn(u64) -> Often) -> Counts {
     assert!(is_either, "{case}: {counts}");
     assert!(!is_long() || counts.sizes.len() == 2, "{case}: {counts}");
     counts
+}
+
+/// Each flush waits for the medium, and nearly all the time of growing is spent so.
+#[test]
+fn growing_an_unclean_file_system_takes_nine_flushes() {
+    if !has_tool("mke2fs") {
+        println!("skipped: no e2fsprogs");
+        return;
+    }
+    let case = unclean_grow();
+    let start = case.start(&TempDir::new().unwrap());
+    let device = Arc::new(SimDevice::new(&start, sim()));
+    let resized = case.carry_out(&(Arc::clone(&device) as _), case.mib << 20);
+    assert!(resized.is_ok_and(|resized| resized.after > resized.before));
+    // Replay: blocks at home; log empty and file system in use; file system clean. Transaction: new
+    // groups, file system in use, log; commit; blocks at home; superblock at home; log empty; file
+    // system clean.
+    assert_eq!(device.stats().flushes, 3 + 6);
 }
 
 fn report(counts: impl Iterator<Item = Counts>) {
