@@ -38,11 +38,13 @@ pub(crate) struct Asked {
     pub(crate) most: u32,
 }
 
-/// A block that must be at its home location before any block of its transaction.
+/// What must be at its home location before a later transaction is committed.
 #[derive(Clone, Debug)]
 pub(crate) struct First {
-    pub(crate) block: Pblk,
-    pub(crate) bytes: Vec<u8>,
+    /// Blocks of descriptors, which come before the superblock.
+    pub(crate) descriptors: BTreeMap<Pblk, Vec<u8>>,
+    /// The superblock, as the transaction has it.
+    pub(crate) superblock: SuperBlock,
 }
 
 /// Where a plan waits.
@@ -53,8 +55,8 @@ pub(crate) struct Waiting {
     asked: Mutex<Option<Asked>>,
     /// What the commit that has met the plan came to.
     outcome: Mutex<Option<Result<bool>>>,
-    /// Blocks of the commit that carries it out.
-    first: Mutex<Vec<First>>,
+    /// Of the commit that carries it out.
+    first: Mutex<Option<First>>,
 }
 
 impl fmt::Debug for Waiting {
@@ -87,13 +89,13 @@ impl Waiting {
         self.outcome.lock().take()
     }
 
-    /// Blocks to be written home once the commit is durable.
-    pub(crate) fn put_first(&self, blocks: Vec<First>) {
-        *self.first.lock() = blocks;
+    /// To be written home once the commit is durable.
+    pub(crate) fn put_first(&self, first: First) {
+        *self.first.lock() = Some(first);
     }
 
-    /// These blocks.
-    pub(crate) fn take_first(&self) -> Vec<First> {
-        std::mem::take(&mut *self.first.lock())
+    /// What is to be written home, if the last commit has carried out a growth.
+    pub(crate) fn take_first(&self) -> Option<First> {
+        self.first.lock().take()
     }
 }

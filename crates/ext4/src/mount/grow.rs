@@ -18,14 +18,16 @@
 //! resizing takes. Here all groups come at once: a file system that is cut off has one size or
 //! the other.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use parking_lot::MutexGuard;
 use uext4_blockdev::{Error as DeviceError, WriteRequest};
 use uext4_buffer_cache::Buffer;
 use uext4_mballoc::Run;
-use uext4_ondisk::superblock::SuperBlock;
+use uext4_ondisk::superblock::{SUPERBLOCK_OFFSET, SuperBlock};
 use uext4_ondisk::{Damage, Geometry, GroupNr, Pblk};
+use zerocopy::IntoBytes;
 
 use crate::base::edit::Edit;
 use crate::base::error::{Error, Result};
@@ -169,7 +171,8 @@ impl Prepared {
         for blocks in &growth.freed {
             self.hold(sbi, rw, edit, &geometry, blocks)?;
         }
-        write_behind(sbi, growth)?;
+        // The flush before the commit block makes them durable.
+        write(sbi, &growth.behind)?;
         Ok(geometry)
     }
 
@@ -236,23 +239,25 @@ impl Prepared {
         }
         rw.groups.rule(sbi, edit)?;
         if rw.journal.has_log() {
-            rw.growing.put_first(self.descriptors(geometry, old_groups));
+            rw.growing.put_first(First {
+                descriptors: self.descriptors(geometry, old_groups),
+                superblock: rw.superblock(),
+            });
         }
         Ok(())
     }
 
     /// The blocks of descriptors of groups that were added, as this transaction has them.
-    fn descriptors(&self, geometry: &Geometry, old_groups: u32) -> Vec<First> {
+    fn descriptors(&self, geometry: &Geometry, old_groups: u32) -> BTreeMap<Pblk, Vec<u8>> {
         let from = old_groups / geometry.descs_per_block();
-        let added: Vec<Pblk> = (from..geometry.gdt_blocks())
+        let added: BTreeSet<Pblk> = (from..geometry.gdt_blocks())
             .map(|index| geometry.gdt_block(index))
             .collect();
-        let changed = self.buffers.iter().filter(|at| added.contains(&at.block()));
-        let first = |buffer: &Buffer| First {
-            block: buffer.block(),
-            bytes: buffer.data().to_vec(),
-        };
-        changed.map(first).collect()
+        let changed = self.buffers.iter();
+        let changed = changed.filter(|buffer| added.contains(&buffer.block()));
+        changed
+            .map(|buffer| (buffer.block(), buffer.data().to_vec()))
+            .collect()
     }
 }
 
@@ -308,11 +313,10 @@ fn not_in_use(block: u64, why: &'static str) -> Error {
     })
 }
 
-/// Writes the blocks of the new groups. The flush before the commit block makes them durable.
-fn write_behind(sbi: &Sbi, growth: &Growth) -> Result<()> {
+/// Writes whole blocks, where nothing that is durable needs what they held.
+fn write(sbi: &Sbi, blocks: &BTreeMap<Pblk, Vec<u8>>) -> Result<()> {
     let bits = sbi.geometry().block_size.log2();
-    let requests: Vec<WriteRequest<'_>> = growth
-        .behind
+    let requests: Vec<WriteRequest<'_>> = blocks
         .iter()
         .map(|(block, bytes)| WriteRequest {
             offset: block.0 << bits,
@@ -336,25 +340,25 @@ fn put_size(superblock: &mut SuperBlock, grown: &SuperBlock) {
     superblock.set_features(grown.features());
 }
 
-/// Writes descriptors of new groups home, once the transaction that has them is durable: the
-/// kernel looks at the descriptors of all groups that the superblock says there are before it
-/// replays the journal. So they are home before the superblock is.
+/// Writes the descriptors of new groups home and then the superblock, once the transaction that has
+/// them is durable, and before a later one is.
+///
+/// Before it replays the journal, the kernel looks at the descriptors of all groups that the
+/// superblock says there are: they are home before it is. And it goes on with the number of groups
+/// that it read then, and we refuse a log that names blocks behind the end: so the superblock is
+/// home before a later transaction can name any.
 pub(crate) fn write_first(sbi: &Sbi, rw: &Rw) {
-    let blocks = rw.growing.take_first();
-    if blocks.is_empty() {
+    let Some(first) = rw.growing.take_first() else {
         return;
-    }
-    let bits = sbi.geometry().block_size.log2();
-    let requests: Vec<WriteRequest<'_>> = blocks
-        .iter()
-        .map(|First { block, bytes }| WriteRequest {
-            offset: block.0 << bits,
-            buf: bytes,
-        })
-        .collect();
-    match sbi.device().write_many(&requests) {
-        // An error of the flush aborts the journal.
-        Ok(()) => _ = rw.journal.flush_device(),
-        Err(error) => rw.journal.abort(&error),
+    };
+    let written = || -> Result<()> {
+        write(sbi, &first.descriptors)?;
+        rw.journal.flush_device()?;
+        sbi.device()
+            .write_at(SUPERBLOCK_OFFSET, first.superblock.as_bytes())?;
+        Ok(rw.journal.flush_device()?)
+    };
+    if let Err(error) = written() {
+        rw.journal.abort(&error);
     }
 }

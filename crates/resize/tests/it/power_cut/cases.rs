@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tempfile::TempDir;
-use uext4::Volume;
+use uext4::{Creation, Volume};
 use uext4_blockdev::{BlockDevice, Clock, MemoryDevice, SystemClock, VirtualClock};
 use uext4_resize::{Error, Resized, Size, SmallerSize, grow, grow_mounted, shrink};
 use uext4_testkit::e2fsprogs::{assert_e2fsck, debugfs_write, mke2fs};
@@ -140,6 +140,7 @@ impl Case {
             Work::GrowMounted(_) => {
                 let volume = Volume::open(Arc::clone(device), clock, &mount_options())?;
                 let grown = grow_mounted(&volume, Size::Device)?;
+                use_new_groups(&volume);
                 volume.close()?;
                 Ok(grown)
             }
@@ -221,6 +222,23 @@ impl Case {
             seed: Some(seed),
         }
     }
+}
+
+/// The name of what is made in groups that were added.
+pub const LATER: &str = "/later";
+
+/// Transactions that change blocks of groups that were added, while the log has the one that added
+/// them. A directory in the root is put where most is free.
+fn use_new_groups(volume: &Volume) {
+    _ = volume.remove_all(LATER);
+    volume.create_dir(LATER, &Creation::directory()).unwrap();
+    for nr in 0..6 {
+        let bytes = vec![nr; 30_000 + usize::from(nr) * 2000];
+        volume.write(format!("{LATER}/{nr}"), bytes).unwrap();
+        volume.sync().unwrap();
+    }
+    volume.remove_all(LATER).unwrap();
+    volume.sync().unwrap();
 }
 
 fn opened(device: Arc<dyn BlockDevice>) -> Volume {
