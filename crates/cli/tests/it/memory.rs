@@ -12,8 +12,9 @@ use crate::host::{debugfs_write, has_tool, mke2fs, scratch, text};
 const BLOCK: u64 = 4096;
 /// Extents of the file; as JSON they are 75 MB.
 const EXTENTS: u32 = 1_000_000;
-/// KiB of address space, the program's own text included; a list of the extents does not fit.
-const LITTLE: u32 = 52 << 10;
+/// KiB of data, to which the program's own text does not belong; a list of the extents that grows
+/// does not fit. The allocator of memory takes 12 MiB for itself.
+const LITTLE: u32 = 40 << 10;
 /// The same for a check, which keeps six bytes an inode and some bits a block.
 const ENOUGH: u32 = 256 << 10;
 /// Entries of a node.
@@ -100,7 +101,7 @@ fn image_of_many_extents() -> Option<(TempDir, PathBuf)> {
 /// Runs a command on a path in the image with so much memory; its exit code and standard output.
 fn run(image: &Path, limit: u32, arguments: &[&str], path: &str) -> (Option<i32>, String) {
     let output = Command::new("sh")
-        .args(["-c", &format!("ulimit -v {limit}; exec \"$0\" \"$@\"")])
+        .args(["-c", &format!("ulimit -d {limit}; exec \"$0\" \"$@\"")])
         .arg(env!("CARGO_BIN_EXE_uext4"))
         .args(arguments)
         .arg(image)
