@@ -127,6 +127,7 @@ mod checked;
 mod file_space;
 mod free_space;
 mod groups;
+mod grow;
 mod history;
 mod index;
 mod io;

@@ -58,11 +58,11 @@
 //!
 //! # While it is mounted
 //!
-//! One of our mounts grows by the same plan ([`grow_mounted`]). The engine calls it within a commit,
-//! while no operation can change anything, and carries it out in the transaction that is being
-//! closed: `uext4::device::Growth` is what passes between them. The bitmaps of groups that there
-//! are, and their descriptors, are the engine's to change. A growth may change half as many blocks
-//! as the log has room for; with more it is refused, and unmounted it can be done.
+//! One of our mounts grows by the same plan ([`grow_mounted`]). The engine calls it within a
+//! commit, while no operation can change anything, and carries it out in the transaction that is
+//! being closed: `uext4::device::Growth` is what passes between them. The bitmaps of groups that
+//! there are, and their descriptors, are the engine's to change. A growth may change half as many
+//! blocks as the log has room for; with more it is refused, and unmounted it can be done.
 //!
 //! Left out: shrinking a mounted file system, `64bit` for more than 2^32 blocks, external
 //! journals, multiple mount protection. Shrinking leaves out lists of bad blocks, inodes that must
