@@ -85,6 +85,9 @@
 //! see, because a later copy or a revoke overrides them, are not verified; the kernel verifies
 //! some of them.
 //!
+//! Homes lie in the file system as the log leaves it: where a superblock in it has more blocks than
+//! the one at home, it has grown, and later transactions may have blocks of what was added.
+//!
 //! The kernel (6.18) makes no exception for `async_commit` and refuses. And when two commits in a
 //! row are bad under `async_commit`, it replays the first of them; here the log ends before it.
 //!

@@ -6,8 +6,11 @@
 )]
 
 use uext4_blockdev::BlockDevice;
-use uext4_ondisk::journal::{JournalIncompat, JournalSuperblock, parse_revokes, tag_checksum};
+use uext4_ondisk::journal::{
+    JournalIncompat, JournalSuperblock, parse_revokes, tag_checksum, unescape,
+};
 use uext4_ondisk::num::index;
+use uext4_ondisk::superblock::{SUPERBLOCK_OFFSET, SuperBlock};
 use uext4_ondisk::{BlockSize, Damage, Pblk};
 
 use crate::log::Log;
@@ -18,6 +21,10 @@ use crate::{Error, LogRun};
 /// Most bytes of the log read at once for verifying.
 const VERIFY_BYTES: usize = 1 << 20;
 const _: () = assert!(VERIFY_BYTES >= BlockSize::MAX.len());
+
+/// Where the superblock begins in block 0.
+const SUPERBLOCK_START: usize = 1024;
+const _: () = assert!(SUPERBLOCK_OFFSET == 1024);
 
 /// What recovery found.
 #[derive(Clone, Debug)]
@@ -51,7 +58,7 @@ impl Recovery {
 }
 
 /// Finds what the journal on `runs` (its file's blocks in order) would replay on a file system of
-/// `blocks_count` blocks. Nothing is written.
+/// `blocks_count` blocks, or as many as a superblock in the log says. Nothing is written.
 ///
 /// # Errors
 /// [`Error::Device`]; [`Error::UnknownFeature`]; [`Error::Damage`] for a journal whose superblock,
@@ -201,14 +208,15 @@ fn verify_data(log: &Log<'_>, record: &Record, data: &[u8]) -> Result<(), BadDat
 /// The replay of what is left, each home location tested.
 fn replay(log: &Log<'_>, live: &[Record]) -> Result<Replay, Error> {
     let mut blocks = Vec::with_capacity(live.len());
+    let blocks_count = blocks_after(log, live)?;
     for record in live {
         let at = log.at(record.distance);
-        if record.home.0 >= log.blocks_count {
+        if record.home.0 >= blocks_count {
             return Err(Error::Damage(Damage::BlockRange {
                 what: "journal tag",
                 start: record.home,
                 len: 1,
-                blocks_count: log.blocks_count,
+                blocks_count,
             }));
         }
         if log.owns(record.home) {
@@ -222,4 +230,30 @@ fn replay(log: &Log<'_>, live: &[Record]) -> Result<Replay, Error> {
         });
     }
     Ok(Replay::new(blocks))
+}
+
+/// Blocks that the file system has once the log is replayed. It may have grown while it was in use:
+/// then the superblock is in the log, and so are blocks of what was added. What that one says
+/// counts as far as the device goes.
+fn blocks_after(log: &Log<'_>, live: &[Record]) -> Result<u64, Error> {
+    let bits = log.block_size.log2();
+    let home = Pblk(SUPERBLOCK_OFFSET >> bits);
+    let Some(record) = live.iter().find(|record| record.home == home) else {
+        return Ok(log.blocks_count);
+    };
+    let mut block = vec![0; log.block_size.len()];
+    log.read(log.at(record.distance), &mut block)?;
+    if record.escaped {
+        unescape(&mut block, 0);
+    }
+    let start = match home {
+        // Behind the boot sector.
+        Pblk(0) => SUPERBLOCK_START,
+        _ => 0,
+    };
+    let superblock = block.get(start..).map(SuperBlock::parse);
+    let after = superblock
+        .and_then(Result::ok)
+        .map_or(0, |it| it.blocks_count());
+    Ok(log.blocks_count.max(after.min(log.device.len() >> bits)))
 }

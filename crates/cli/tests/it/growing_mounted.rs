@@ -12,8 +12,8 @@ use std::thread;
 use serde_json::Value;
 
 use crate::checking::ended;
-use crate::host::{Shown, UEXT4, assert_clean, has_tool, run, text, uext4_ok};
-use crate::mounted::{Mount, can_mount};
+use crate::host::{Shown, UEXT4, assert_clean, has_tool, run, text, uext4_ok, unmount_lazily};
+use crate::mounted::{Mount, can_mount, wait_for_end};
 use crate::mounting::{Place, USER, by_user, failed, shell_by_user, user_can_mount};
 
 const MIB: u64 = 1 << 20;
@@ -322,6 +322,7 @@ fn a_reader_of_the_old_size_is_not_disturbed() {
     let file = File::options().write(true).open(dir.join("file")).unwrap();
     file.write_all_at(&contents(2, 30 << 20), 0).unwrap();
     file.sync_all().unwrap();
+    drop(file);
     fs::write(dir.join("new"), contents(3, 100 << 20)).unwrap();
     output.read_to_end(&mut read).unwrap();
     assert!(reader.wait().unwrap().success());
@@ -354,4 +355,40 @@ fn a_block_device_is_measured_anew() {
     uext4_ok(&["umount", text(&dir)]);
     drop(disk);
     assert_clean(&image);
+}
+
+/// What was written to the new groups is in the journal, and the superblock that has them, too.
+#[test]
+fn a_daemon_that_is_killed_after_growing_leaves_what_all_can_recover() {
+    if !can_mount() {
+        return;
+    }
+    let mount = Mount::new(&["-t", "ext4", "-b", "4096"], 64);
+    let (image, dir) = (mount.image(), mount.dir());
+    grown(&image, "256M");
+    let bytes = contents(1, 100 << 20);
+    fs::write(dir.join("large"), &bytes).unwrap();
+    for number in 0..300 {
+        fs::create_dir(dir.join(format!("d{number}"))).unwrap();
+    }
+    // Everything is durable when it returns.
+    uext4_ok(&["mkdir", text(&dir), "/after"]);
+    let daemon = mount.daemon();
+    run("kill", &["-KILL", &daemon]);
+    wait_for_end(&daemon);
+    unmount_lazily(&dir);
+    assert!(uext4_ok(&["cat", text(&image), "/large"]) == bytes);
+    uext4_ok(&["fsck", "-n", text(&image)]);
+    let copy = mount.scratch.path().join("copy");
+    fs::copy(&image, &copy).unwrap();
+    let place = mount.scratch.path().join("kernel");
+    fs::create_dir(&place).unwrap();
+    let shown = Shown::new(&copy, &place, "rw");
+    assert!(fs::read(place.join("large")).unwrap() == bytes);
+    shown.end();
+    assert_clean(&copy);
+    let mount = mount.mounted("rw");
+    assert!(size(&dir) > 200 * MIB);
+    assert!(fs::read(dir.join("large")).unwrap() == bytes);
+    mount.judged();
 }

@@ -2,7 +2,9 @@
 
 use uext4_jbd2::Error;
 use uext4_ondisk::journal::JournalIncompat;
+use uext4_ondisk::superblock::{EXT4_SUPER_MAGIC, SuperBlock};
 use uext4_ondisk::{Damage, Pblk};
+use zerocopy::{FromZeros, IntoBytes};
 
 use crate::judge::Verdict::{self, LessThanKernel, Refused, Replays};
 use crate::judge::{judge, judge_kinds};
@@ -333,4 +335,37 @@ fn without_64bit_the_high_half_is_nothing() {
         log.expect(&[(0, 1)]);
         Replays(1)
     });
+}
+
+/// A superblock in the log says how large the file system has become, as far as the device goes.
+#[test]
+fn homes_may_lie_in_what_the_file_system_has_grown_by() {
+    let superblock = |blocks: u32| {
+        let mut superblock = SuperBlock::new_zeroed();
+        superblock.s_magic = EXT4_SUPER_MAGIC.into();
+        superblock.s_blocks_count_lo = blocks.into();
+        superblock.as_bytes().to_vec()
+    };
+    // The device has 1024 blocks, and the file system had 1000.
+    for (blocks, home, is_inside) in [
+        (Some(1010), 1009, true),
+        (Some(1010), 1010, false),
+        (Some(5000), 1023, true),
+        (Some(5000), 1024, false),
+        (Some(500), 999, true),
+        (None, 1000, false),
+    ] {
+        for kind in all_kinds() {
+            let mut log = Maker::new(Place::bare(), kind);
+            log.data(&[(Pblk(home), content(log.place.size, 1))], false);
+            log.commit();
+            if let Some(blocks) = blocks {
+                log.data(&[(Pblk(1), superblock(blocks))], false);
+                log.commit();
+            }
+            log.finish();
+            let recovered = log.recover();
+            assert_eq!(recovered.is_ok(), is_inside, "{blocks:?} {home}");
+        }
+    }
 }
