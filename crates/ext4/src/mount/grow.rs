@@ -345,8 +345,7 @@ fn put_size(superblock: &mut SuperBlock, grown: &SuperBlock) {
 ///
 /// Before it replays the journal, the kernel looks at the descriptors of all groups that the
 /// superblock says there are: they are home before it is. And it goes on with the number of groups
-/// that it read then, and we refuse a log that names blocks behind the end: so the superblock is
-/// home before a later transaction can name any.
+/// that it read then: so the superblock is home before a later transaction can use any that is new.
 pub(crate) fn write_first(sbi: &Sbi, rw: &Rw) {
     let Some(first) = rw.growing.take_first() else {
         return;
