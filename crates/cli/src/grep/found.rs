@@ -9,11 +9,14 @@ use termcolor::{Ansi, ColorSpec, WriteColor};
 
 /// Bytes after which the output of one file is passed on before its end.
 const LARGE: usize = 256 << 10;
+/// Bytes up to which the output of small files waits for that of others: passing it on wakes the
+/// thread that prints it, which costs more than searching a file.
+const SMALL: usize = 16 << 10;
 
 /// Held by the thread whose output it is.
 pub type Turn = Mutex<()>;
 
-/// Collects what is found in a file.
+/// Collects what is found in a file, or in several small ones.
 #[derive(Debug)]
 pub struct Found<'a> {
     bytes: Vec<u8>,
@@ -36,11 +39,23 @@ impl<'a> Found<'a> {
         }
     }
 
-    /// Passes on what was found in a file, which is done.
+    /// Notes that a file is done, and passes on what was found if that is much, or if a part of it
+    /// was passed on before.
     ///
     /// # Errors
     /// [`ErrorKind::BrokenPipe`] if the output takes no more.
     pub fn end_file(&mut self) -> io::Result<()> {
+        match self.bytes.len() < SMALL && self.held.is_none() {
+            true => Ok(()),
+            false => self.pass_on(),
+        }
+    }
+
+    /// Passes on what was found, before the thread does something that may take long.
+    ///
+    /// # Errors
+    /// [`ErrorKind::BrokenPipe`] if the output takes no more.
+    pub fn pass_on(&mut self) -> io::Result<()> {
         let sent = match self.bytes.is_empty() {
             true => Ok(()),
             false => self.send(),

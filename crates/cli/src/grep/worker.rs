@@ -83,7 +83,15 @@ impl<'a> Worker<'a> {
                 Task::Dir(dir) => self.dir(&dir),
                 Task::Files(path, names) => self.files(&path, names),
             }
+            self.pass_on();
             self.shared.tasks.done();
+        }
+    }
+
+    /// What was found is printed now.
+    fn pass_on(&mut self) {
+        if self.printer.found().pass_on().is_err() {
+            self.shared.tasks.stop();
         }
     }
 
@@ -116,9 +124,10 @@ impl<'a> Worker<'a> {
                 _ => {}
             }
             if self.shared.tasks.is_stopped() {
-                return;
+                break;
             }
         }
+        self.pass_on();
     }
 
     /// Reads a directory: those below it become tasks, its files are searched.
@@ -217,6 +226,9 @@ impl<'a> Worker<'a> {
         let is_left_out = search.max_filesize.is_some_and(|max| inode.size > max);
         if inode.file_type != FileType::Regular || inode.size == 0 || is_left_out {
             return;
+        }
+        if inode.size > PIECE as u64 {
+            self.pass_on();
         }
         match self.contents(inode) {
             Ok(false) => {}
