@@ -169,12 +169,10 @@ impl Groups {
         self.blocks_count.load(Relaxed)
     }
 
-    /// See [`Groups::longest`], the field.
     pub(crate) fn longest(&self) -> &Maxima {
         self.longest.get()
     }
 
-    /// See [`Groups::stripe_rows`], the field.
     pub(crate) fn stripe_rows(&self) -> &Maxima {
         self.stripe_rows.get()
     }
@@ -206,8 +204,10 @@ impl Groups {
         }
         let from_first = block.0.checked_sub(self.first_data_block)?;
         let per_group = u64::from(self.shape.blocks_per_group);
-        Some(Place {
-            group: (from_first / per_group) as u32,
+        let group = (from_first / per_group) as u32;
+        // One that grows has the blocks first.
+        (group < self.count()).then_some(Place {
+            group,
             offset: (from_first % per_group) as u32,
         })
     }

@@ -1,10 +1,11 @@
 //! A file system that grows while it is mounted: further groups behind the last, and a last group
 //! that gets the blocks it lacked.
 //!
-//! Threads search meanwhile. The new groups are put behind the others first, with what their
-//! descriptors say; then the tables of the search are replaced by larger ones. What a thread set
-//! in an old table meanwhile is set again in the new one, under the lock of its group. The blocks
-//! that the last group gets are used at first: the caller frees them as it frees any others.
+//! Threads search meanwhile. The tables of the search are replaced by larger ones first, in which
+//! the new groups have nothing yet; what a thread set in an old table meanwhile is set again in the
+//! new one, under the lock of its group. Then the new groups are put behind the others, with what
+//! their descriptors say. The blocks that the last group gets are used at first: the caller frees
+//! them as it frees any others.
 //!
 //! A group that is to change while no thread may find its bitmap and its descriptor to disagree is
 //! *held* ([`Allocator::hold`]): its buddy is loaded before, and stays.
@@ -59,6 +60,8 @@ impl Allocator {
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+    use std::thread;
 
     use parking_lot::Mutex;
     use uext4_ondisk::superblock::{EXT4_SUPER_MAGIC, SuperBlock};
@@ -206,7 +209,7 @@ mod tests {
             min_len: 1,
             next_fit: false,
         };
-        std::thread::scope(|scope| {
+        thread::scope(|scope| {
             for _ in 0..2 {
                 scope.spawn(|| {
                     for _ in 0..3000 {
@@ -227,5 +230,56 @@ mod tests {
         assert_eq!(allocator.free_blocks(), all.into());
         assert_eq!(take_all(&allocator, &bitmaps), all);
         assert!(allocator.bad_groups().is_empty());
+    }
+
+    /// Runs `search` in threads of its own while the allocator grows in steps.
+    fn grow_beside(sizes: &[u32], search: impl Fn(&Allocator, &Bitmaps) + Sync) {
+        let bitmaps = Bitmaps::new(sizes[0]);
+        let allocator = Allocator::new(&geometry(sizes[0]), &bitmaps).unwrap();
+        let done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !done.load(Relaxed) {
+                        search(&allocator, &bitmaps);
+                    }
+                });
+            }
+            for pair in sizes.windows(2) {
+                grow(&allocator, &bitmaps, pair[0], pair[1]);
+            }
+            done.store(true, Relaxed);
+        });
+        let all = u64::from(*sizes.last().unwrap());
+        assert_eq!(allocator.free_blocks(), all);
+        assert!(allocator.check_more(&bitmaps, all));
+    }
+
+    #[test]
+    fn a_thread_that_was_refused_meanwhile_hides_no_group() {
+        for _ in 0..20 {
+            let sizes = [2000 * PER_GROUP, 4000 * PER_GROUP];
+            let lacking = u64::from(sizes[0]) + 1;
+            grow_beside(&sizes, |allocator, bitmaps| {
+                allocator.check_more(bitmaps, lacking);
+            });
+        }
+    }
+
+    #[test]
+    fn a_goal_behind_the_end_is_no_group_until_it_is_there() {
+        let sizes: Vec<u32> = (4..1500).map(|at| at * PER_GROUP).collect();
+        grow_beside(&sizes, |allocator, bitmaps| {
+            let goal = Pblk(allocator.groups().blocks_count());
+            let request = Request {
+                goal,
+                len: 1,
+                min_len: 1,
+                next_fit: false,
+            };
+            if let Ok(run) = allocator.take(bitmaps, &request) {
+                allocator.cancel(run);
+            }
+        });
     }
 }

@@ -97,6 +97,9 @@
 //! says is a hint, and tested under the lock. A group that another thread has locked is passed
 //! by, until nothing else is left; the thread then goes to a group of its own.
 //!
+//! Groups are added while threads search (`grow.rs`): the lists of groups become longer, and the
+//! tables of the search are replaced; what a thread read before stays good.
+//!
 //! # Cost
 //!
 //! An allocation at its goal: one lock, a few words read, at most one chunk an order changed, and

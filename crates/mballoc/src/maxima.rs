@@ -39,9 +39,10 @@ impl Maxima {
         larger
     }
 
-    /// A group's number.
+    /// A group's number; 0 for one that was added since this was made.
     pub(crate) fn get(&self, group: u32) -> u32 {
-        self.levels[0][group as usize].load(SeqCst)
+        let number = self.levels[0].get(group as usize);
+        number.map_or(0, |number| number.load(SeqCst))
     }
 
     /// The largest number of all.
