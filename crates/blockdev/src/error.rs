@@ -106,6 +106,18 @@ fn list(numbers: &[u32]) -> String {
 }
 
 impl Error {
+    /// Whether a write failed only because the host has no room for the image (`ENOSPC`, `EDQUOT`).
+    #[must_use]
+    pub fn is_host_full(&self) -> bool {
+        use io::ErrorKind::{QuotaExceeded, StorageFull};
+        match self {
+            Self::Io { op, source, .. } => {
+                *op != "flush" && matches!(source.kind(), StorageFull | QuotaExceeded)
+            }
+            _ => false,
+        }
+    }
+
     /// Checks that `len` bytes at `offset` lie on a device of `device_len` bytes.
     ///
     /// An empty range is right anywhere up to and including the end.

@@ -335,13 +335,7 @@ impl Journal {
     }
 }
 
-/// Whether a write failed only because the host has no room for the image (`ENOSPC`, `EDQUOT`).
+/// See [`uext4_blockdev::Error::is_host_full`].
 fn is_host_full(error: &Error) -> bool {
-    use std::io::ErrorKind::{QuotaExceeded, StorageFull};
-    match error {
-        Error::Device(uext4_blockdev::Error::Io { op, source, .. }) => {
-            *op != "flush" && matches!(source.kind(), StorageFull | QuotaExceeded)
-        }
-        _ => false,
-    }
+    matches!(error, Error::Device(error) if error.is_host_full())
 }

@@ -203,6 +203,9 @@ impl Journal {
         // A process that ended without a flush may have written what the log's superblock says.
         let opened = barrier.seq();
         if !recovery.replay.is_empty() {
+            // A process that was killed may have left a commit block that is not durable yet: a
+            // block must not be home before that.
+            barrier.flush()?;
             recovery.replay.write_home(&*device, block_size)?;
             // They are home before the log may say that there is nothing to replay.
             barrier.flush()?;

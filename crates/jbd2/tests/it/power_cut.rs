@@ -7,7 +7,7 @@ use std::time::Duration;
 use uext4_blockdev::SystemClock;
 use uext4_jbd2::Error;
 use uext4_ondisk::journal::JournalIncompat;
-use uext4_testkit::{Fault, Op, SimDevice, SimOptions, Timing};
+use uext4_testkit::{Fault, FaultKind, Op, SimDevice, SimOptions, Timing};
 
 use crate::behind::left;
 use crate::maker::{Kind, PLAIN, V1, V3};
@@ -105,6 +105,51 @@ fn a_log_that_was_replayed_is_written_over_only_when_it_is_durably_empty() {
     assert!(states > 5000, "{states}");
 }
 
+/// A process is killed before one of its flushes, and what it wrote stays in the memory of the
+/// machine. The power goes while the next process replays the log.
+fn cut_replay_after_a_kill(kind: Kind, seed: u64) -> usize {
+    let place = place(kind);
+    let killed = || {
+        let device = Arc::new(SimDevice::new(&place.device, SimOptions::default()));
+        let toy = Toy::open(&place, Arc::clone(&device) as _).unwrap();
+        // Of this fault nothing is lost.
+        let fault = Fault::new(Op::Flush).with(FaultKind::NoSpace);
+        device.inject(fault.after(1 + seed));
+        assert!(toy.work(seed, OPERATIONS).is_err());
+        device.clear_faults();
+        let model = std::mem::take(&mut *toy.model.lock());
+        (device, model)
+    };
+    let (whole, model) = killed();
+    whole.reset_stats();
+    Toy::reopen(&place, Arc::clone(&whole) as _, model).unwrap();
+    let mut states = 0;
+    for cut in 0..=whole.stats().changes() {
+        let (device, model) = killed();
+        device.cut_at_write(cut + 1);
+        _ = Toy::reopen(&place, Arc::clone(&device) as _, model.clone());
+        for image_seed in 0..SEEDS {
+            let what = format!("{kind:?}, run {seed}, cut {cut}, image {image_seed}");
+            let image = device.power_cut(image_seed);
+            judge(&place, &recovered(&place, &image), &model, &what);
+            states += 1;
+        }
+    }
+    states
+}
+
+#[test]
+fn what_a_killed_process_did_not_flush_is_durable_before_it_is_home() {
+    let mut states = 0;
+    for kind in [PLAIN, V1, V3] {
+        for seed in 0..12 {
+            states += cut_replay_after_a_kill(kind, seed);
+        }
+    }
+    println!("{states} states");
+    assert!(states > 1000, "{states}");
+}
+
 #[test]
 fn nothing_is_flushed_where_nothing_was_written() {
     let place = place(V3);
@@ -116,7 +161,11 @@ fn nothing_is_flushed_where_nothing_was_written() {
         flushes
     };
     let toy = Toy::reopen(&place, Arc::clone(&device) as _, model.clone()).unwrap();
-    assert_eq!(counted(), 1, "blocks that were replayed");
+    assert_eq!(
+        counted(),
+        2,
+        "what the log holds, blocks that were replayed"
+    );
     toy.journal.set_features(JournalIncompat::CSUM_V3).unwrap();
     assert_eq!(device.stats().writes, 0, "the log has the feature already");
     toy.journal.set_features(JournalIncompat::BIT64).unwrap();
