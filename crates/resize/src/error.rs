@@ -83,6 +83,18 @@ pub enum Error {
         /// Blocks of a transaction.
         most: u32,
     },
+    /// One transaction does not fit the part of the log that a growth may take while the file
+    /// system is mounted.
+    #[error(
+        "{needed} blocks change at once, and while it is mounted they may be {most}; unmount it \
+         first, or let it grow in smaller steps"
+    )]
+    TooMuchMounted {
+        /// Blocks that must change in one transaction.
+        needed: usize,
+        /// Blocks that may.
+        most: u32,
+    },
     /// The file system cannot be read or mounted.
     #[error(transparent)]
     FileSystem(#[from] uext4::Error),

@@ -80,6 +80,7 @@ pub fn grow(
 }
 
 fn carry_out(state: &State, clock: &Arc<dyn Clock>, larger: &Larger, zero_from: u64) -> Result<()> {
+    larger.zero_tables(state, zero_from)?;
     let (changes, superblock) = larger.changes(state, zero_from)?;
     let (device, size) = (&**state.device(), state.geometry.block_size);
     transaction::write(device, size, &changes.behind)?;
@@ -154,8 +155,44 @@ impl Larger {
         Ok(true)
     }
 
+    /// Blocks of descriptors that change of the file system as it is, at least.
+    pub fn descriptor_blocks(&self, state: &State) -> usize {
+        let blocks = match self.room {
+            Room::Reserved { blocks } => usize::from(blocks),
+            Room::Enough | Room::MetaGroups => 0,
+        };
+        blocks.saturating_mul(1 + state.geometry.backup_groups().count())
+    }
+
+    /// Writes zeroes to inode tables that descriptors cannot leave to the kernel. They lie where
+    /// nothing reads yet, and are durable with the transaction.
+    pub fn zero_tables(&self, state: &State, zero_from: u64) -> Result<()> {
+        let first_new = state.geometry.groups_count.get();
+        let geometry = &self.geometry;
+        if geometry.desc_checksum != DescChecksum::None
+            || self.are_zero(zero_from, first_new)
+            || geometry.groups_count.get() == first_new
+        {
+            return Ok(());
+        }
+        let added = added_groups(&self.superblock, geometry, first_new, false)?;
+        let bits = geometry.block_size.log2();
+        for desc in &added.groups {
+            let Pblk(start) = desc.inode_table;
+            let len = u64::from(geometry.itable_blocks());
+            state.device().discard(start << bits, len << bits)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the new groups read as zeroes, of which the first has this number.
+    fn are_zero(&self, zero_from: u64, first_new: u32) -> bool {
+        let start_new = self.geometry.group_start(GroupNr(first_new));
+        start_new.0 << self.geometry.block_size.log2() >= zero_from
+    }
+
     /// What changes, and the superblock that results. Bytes of the device from `zero_from` on read
-    /// as zeroes; inode tables that must be zero and are not are written here.
+    /// as zeroes.
     pub fn changes<'a>(
         &'a self,
         state: &'a State,
@@ -164,8 +201,7 @@ impl Larger {
         let (old, geometry) = (&state.geometry, &self.geometry);
         let mut superblock = self.superblock;
         let first_new = old.groups_count.get();
-        let start_new = geometry.group_start(GroupNr(first_new));
-        let are_zero = start_new.0 << geometry.block_size.log2() >= zero_from;
+        let are_zero = self.are_zero(zero_from, first_new);
         let mut changes = Changes::new(state, geometry);
         let mut added = AddedGroups::default();
         if geometry.groups_count.get() > first_new {
@@ -187,9 +223,6 @@ impl Larger {
         descriptors::put(&mut changes)?;
         count(&changes, &mut superblock, &added)?;
         put_backups(&mut changes, &superblock)?;
-        if !are_zero && geometry.desc_checksum == DescChecksum::None {
-            zero_tables(state.device().as_ref(), geometry, &added)?;
-        }
         Ok((changes, superblock))
     }
 }
@@ -273,17 +306,6 @@ pub fn put_backups(changes: &mut Changes<'_>, superblock: &SuperBlock) -> Result
         let copy = superblock.backup(group);
         bytes[..size_of::<SuperBlock>()].copy_from_slice(copy.as_bytes());
         changes.put(block, bytes);
-    }
-    Ok(())
-}
-
-/// Writes zeroes to inode tables that descriptors cannot leave to the kernel.
-fn zero_tables(device: &dyn BlockDevice, geometry: &Geometry, added: &AddedGroups) -> Result<()> {
-    let bits = geometry.block_size.log2();
-    for desc in &added.groups {
-        let Pblk(start) = desc.inode_table;
-        let len = u64::from(geometry.itable_blocks());
-        device.discard(start << bits, len << bits)?;
     }
     Ok(())
 }

@@ -16,8 +16,8 @@ use crate::{Error, Result};
 /// use it. Durable when this returns.
 ///
 /// # Errors
-/// [`Error`]. If it says nothing of durability, the file system has its old size, and so has its
-/// device.
+/// [`Error`]. The file system has its old size, and so has its device, unless the error is
+/// [`uext4::Error::NotDurable`]: then it has grown, and a power cut may undo that.
 pub fn grow_mounted(volume: &Volume, size: Size) -> Result<Resized> {
     // Held throughout: no other thread gives the device another length.
     let turn = volume.growth_turn()?;
@@ -25,7 +25,11 @@ pub fn grow_mounted(volume: &Volume, size: Size) -> Result<Resized> {
     let had = device.measure()?;
     // What cannot be is refused before the file becomes longer.
     let state = State::mounted(volume.image().clone(), volume.superblock())?;
-    let is_longer = Larger::new(&state, target(&state, size, had)?.after)?.make_room(&*device)?;
+    let larger = Larger::new(&state, target(&state, size, had)?.after)?;
+    check_blocks(larger.descriptor_blocks(&state), turn.blocks_max())?;
+    let is_longer = larger.make_room(&*device)?;
+    // While the operations of others go on.
+    larger.zero_tables(&state, had)?;
     let planned = Arc::new(Mutex::new(None));
     let (to_plan, image, most) = (
         Arc::clone(&planned),
@@ -52,6 +56,14 @@ pub fn grow_mounted(volume: &Volume, size: Size) -> Result<Resized> {
     resized.unwrap_or(Err(Error::Unsupported {
         what: "growing without a commit",
     }))
+}
+
+/// Fails if a growth may not change so many blocks.
+fn check_blocks(needed: usize, most: u32) -> Result<()> {
+    match needed > most as usize {
+        true => Err(Error::TooMuchMounted { needed, most }),
+        false => Ok(()),
+    }
 }
 
 /// The size that was chosen, and what changes; nothing if it has that size.
@@ -81,9 +93,7 @@ fn plan(
     let larger = Larger::new(&state, resized.after)?;
     let (changes, superblock) = larger.changes(&state, zero_from)?;
     let needed = changes.inside.len();
-    if needed > most as usize {
-        return Err(Error::JournalTooSmall { needed, most });
-    }
+    check_blocks(needed, most)?;
     let first_new = GroupNr(state.geometry.groups_count.get());
     let growth = Growth {
         superblock,

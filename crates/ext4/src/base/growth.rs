@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use uext4_ondisk::Pblk;
 use uext4_ondisk::group_desc::GroupDesc;
 use uext4_ondisk::superblock::SuperBlock;
@@ -33,69 +33,107 @@ pub struct Growth {
 pub(crate) type Plan = Box<dyn FnOnce(&SuperBlock) -> Option<Growth> + Send>;
 
 /// A plan, and how many blocks of the file system it may change.
-pub(crate) struct Asked {
+pub(crate) struct PendingPlan {
     pub(crate) plan: Plan,
     pub(crate) most: u32,
 }
 
+/// What came of a plan.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    /// Whether it has grown.
+    pub(crate) grown: Result<bool>,
+    /// The transaction that has it.
+    pub(crate) tid: u64,
+}
+
 /// What must be at its home location before a later transaction is committed.
 #[derive(Clone, Debug)]
-pub(crate) struct First {
+pub(crate) struct NewHome {
     /// Blocks of descriptors, which come before the superblock.
     pub(crate) descriptors: BTreeMap<Pblk, Vec<u8>>,
     /// The superblock, as the transaction has it.
     pub(crate) superblock: SuperBlock,
 }
 
-/// Where a plan waits.
+/// How far a plan has come.
 #[derive(Default)]
-pub(crate) struct Waiting {
+enum Progress {
+    #[default]
+    None,
+    Waits(PendingPlan),
+    /// A commit carries it out.
+    Runs,
+    Ended(Outcome),
+}
+
+/// Where a plan waits for a commit.
+#[derive(Default)]
+pub(crate) struct PendingGrowth {
     /// Held while a file system grows: one plan at a time.
     pub(crate) turn: Mutex<()>,
-    asked: Mutex<Option<Asked>>,
-    /// What the commit that has met the plan came to.
-    outcome: Mutex<Option<Result<bool>>>,
-    /// Of the commit that carries it out.
-    first: Mutex<Option<First>>,
+    progress: Mutex<Progress>,
+    ended: Condvar,
+    /// Of the commit that has carried one out.
+    home: Mutex<Option<NewHome>>,
 }
 
-impl fmt::Debug for Waiting {
+impl fmt::Debug for PendingGrowth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Waiting")
-            .field("first", &self.first)
-            .finish_non_exhaustive()
+        f.debug_struct("PendingGrowth").finish_non_exhaustive()
     }
 }
 
-impl Waiting {
-    /// A plan waits for the next commit, in place of what may have been left.
-    pub(crate) fn put(&self, asked: Asked) {
-        *self.outcome.lock() = None;
-        *self.asked.lock() = Some(asked);
+impl PendingGrowth {
+    /// A plan waits for the next commit.
+    pub(crate) fn put(&self, plan: PendingPlan) {
+        *self.progress.lock() = Progress::Waits(plan);
     }
 
-    /// The plan that waits, for the commit that carries it out.
-    pub(crate) fn take(&self) -> Option<Asked> {
-        self.asked.lock().take()
+    /// The plan that waits, for the commit that carries it out and then calls
+    /// [`PendingGrowth::end`].
+    pub(crate) fn take(&self) -> Option<PendingPlan> {
+        let mut progress = self.progress.lock();
+        match std::mem::replace(&mut *progress, Progress::Runs) {
+            Progress::Waits(plan) => Some(plan),
+            other => {
+                *progress = other;
+                None
+            }
+        }
     }
 
-    /// What came of the plan.
-    pub(crate) fn end(&self, outcome: Result<bool>) {
-        *self.outcome.lock() = Some(outcome);
+    /// A commit is done with the plan.
+    pub(crate) fn end(&self, outcome: Outcome) {
+        *self.progress.lock() = Progress::Ended(outcome);
+        self.ended.notify_all();
     }
 
-    /// What came of the plan, if a commit has met it.
-    pub(crate) fn outcome(&self) -> Option<Result<bool>> {
-        self.outcome.lock().take()
+    /// Whether the plan still waits for a commit.
+    pub(crate) fn waits(&self) -> bool {
+        matches!(*self.progress.lock(), Progress::Waits(_))
+    }
+
+    /// What came of the plan; `None` if no commit had begun with it, and none will. Waits while
+    /// one carries it out, so the caller holds nothing that a commit waits for.
+    pub(crate) fn withdraw(&self) -> Option<Outcome> {
+        let mut progress = self.progress.lock();
+        while matches!(*progress, Progress::Runs) {
+            self.ended.wait(&mut progress);
+        }
+        match std::mem::take(&mut *progress) {
+            Progress::Ended(outcome) => Some(outcome),
+            Progress::None | Progress::Waits(_) | Progress::Runs => None,
+        }
     }
 
     /// To be written home once the commit is durable.
-    pub(crate) fn put_first(&self, first: First) {
-        *self.first.lock() = Some(first);
+    pub(crate) fn put_home(&self, home: NewHome) {
+        *self.home.lock() = Some(home);
     }
 
-    /// What is to be written home, if the last commit has carried out a growth.
-    pub(crate) fn take_first(&self) -> Option<First> {
-        self.first.lock().take()
+    /// What is to be written home, if a commit has carried out a growth.
+    pub(crate) fn take_home(&self) -> Option<NewHome> {
+        self.home.lock().take()
     }
 }

@@ -26,7 +26,7 @@ use crate::base::caller::Caller;
 use crate::base::disk::{Disk, Writing};
 use crate::base::edit::Direct;
 use crate::base::error::{Error, Result};
-use crate::base::growth::Waiting;
+use crate::base::growth::PendingGrowth;
 use crate::base::memory::Memory;
 use crate::base::policies::Designs;
 use crate::inode::dentry::NameCache;
@@ -160,7 +160,7 @@ pub(crate) struct Rw {
     metadata_reserve: AtomicU64,
     next_generation: AtomicU32,
     /// A growth of the file system that waits for a commit.
-    pub(crate) growing: Waiting,
+    pub(crate) growing: PendingGrowth,
     /// Multiple mount protection against other hosts, if the file system has the feature.
     mmp: OnceLock<Mmp>,
     /// Allocations in progress for reserved data.
@@ -251,7 +251,7 @@ impl Rw {
             freed_blocks: AtomicU64::new(0),
             reserved: Reservations::default(),
             metadata_reserve: AtomicU64::new(metadata_reserve_of(disk.geometry().blocks_count)),
-            growing: Waiting::default(),
+            growing: PendingGrowth::default(),
             // Any number will do; the same clock gives the same numbers.
             next_generation: AtomicU32::new((sec as u32).rotate_left(16) ^ nsec),
             wb_flushers: parts.pages.bdi_tunables().wb_flushers,

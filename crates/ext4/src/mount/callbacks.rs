@@ -95,7 +95,7 @@ impl CommitCallbacks for Sbi {
     fn after_commit(&self, tid: Tid) {
         if let Some(rw) = self.rw() {
             // Under the lock of the log: no checkpoint comes before it.
-            grow::write_first(self, rw);
+            grow::write_home(self, rw);
             rw.give_freed(tid);
         }
     }

@@ -8,11 +8,12 @@
 //!
 //! ```text
 //! handles ──► gate closed ──► plan ──► behind the end ──► transaction ──► tables ──► gate open
-//!                                      written           blocks, freed    groups, allocator,
-//!                                                        blocks           shape
+//!                                      written            blocks           groups, shape,
+//!                                                                          allocator, freed blocks
 //! ```
-//! Threads that hold no handle read meanwhile, and search for free blocks in memory. They see the
-//! new groups as soon as the tables have them: the tables first, the shape after them.
+//! Threads that hold no handle read meanwhile, and search for free blocks in memory. What is known
+//! of the new groups is there before the shape that has them, and that before the allocator hands
+//! out blocks of theirs.
 //!
 //! The kernel's `ext4_resize_fs` adds a flex group with each transaction, under locks that only
 //! resizing takes. Here all groups come at once: a file system that is cut off has one size or
@@ -31,7 +32,7 @@ use zerocopy::IntoBytes;
 
 use crate::base::edit::Edit;
 use crate::base::error::{Error, Result};
-use crate::base::growth::{Asked, First, Growth, Plan};
+use crate::base::growth::{Growth, NewHome, Outcome, PendingPlan, Plan};
 use crate::base::owner::{Kind, Owner};
 use crate::journal::rw::Rw;
 use crate::journal::sbi::Sbi;
@@ -97,19 +98,33 @@ fn grow(sbi: &Sbi, plan: Plan) -> Result<bool> {
     rw.journal.flush(sbi)?;
     // Asked now: within a commit the lock of the log is held.
     let most = blocks_max(rw);
-    rw.growing.put(Asked { plan, most });
-    loop {
-        // A commit that was already closing its transaction did not meet the plan.
-        let committed = rw.journal.commit_now(sbi);
-        let outcome = rw.growing.outcome();
-        if committed.is_err() || outcome.is_some() {
-            _ = rw.growing.take();
-            committed?;
-        }
-        if let Some(outcome) = outcome {
-            return outcome;
-        }
+    rw.growing.put(PendingPlan { plan, most });
+    let mut committed = rw.journal.commit_now(sbi);
+    // A commit that was already closing its transaction did not meet the plan.
+    while committed.is_ok() && rw.growing.waits() {
+        committed = rw.journal.commit_now(sbi);
     }
+    let Some(Outcome { grown, tid }) = rw.growing.withdraw() else {
+        committed?;
+        return Ok(false);
+    };
+    let grown = grown?;
+    if grown {
+        make_durable(sbi, rw, tid).map_err(|error| Error::NotDurable {
+            reason: format!("the file system has grown, and {error}"),
+        })?;
+    }
+    Ok(grown)
+}
+
+/// Returns when a transaction is durable, whichever thread has committed it.
+fn make_durable(sbi: &Sbi, rw: &Rw, tid: u64) -> Result<()> {
+    rw.journal.commit(tid, sbi)?;
+    if !rw.journal.has_log() {
+        // Without a log a commit only writes.
+        rw.journal.flush_device()?;
+    }
+    Ok(())
 }
 
 /// Carries out the plan that waits, if there is one, in the transaction that is being closed.
@@ -118,28 +133,35 @@ fn grow(sbi: &Sbi, plan: Plan) -> Result<bool> {
 /// What leaves the growth half-done: the journal must be aborted.
 pub(crate) fn carry_out(sbi: &Sbi, edit: &impl Edit, tid: u64) -> Result<()> {
     let rw = sbi.writable()?;
-    let Some(Asked { plan, most }) = rw.growing.take() else {
+    let Some(PendingPlan { plan, most }) = rw.growing.take() else {
         return Ok(());
     };
+    let end = |grown| rw.growing.end(Outcome { grown, tid });
     let Some(growth) = plan(&rw.superblock()) else {
-        rw.growing.end(Ok(false));
+        end(Ok(false));
         return Ok(());
     };
     let mut prepared = Prepared::default();
-    let outcome = match check(sbi, rw, &growth, most)
-        .and_then(|geometry| prepared.prepare(sbi, rw, edit, &growth, geometry))
-    {
-        Ok(geometry) => {
-            prepared.apply(sbi, rw, edit, &growth, &geometry, tid)?;
-            Ok(true)
+    let geometry = check(sbi, rw, &growth, most).and_then(|geometry| {
+        prepared.prepare(sbi, rw, edit, &growth, &geometry)?;
+        Ok(geometry)
+    });
+    let applied = match geometry {
+        Ok(geometry) => prepared.apply(sbi, rw, edit, &growth, &geometry, tid),
+        Err(error) => {
+            prepared.let_go(rw);
+            end(Err(error));
+            return Ok(());
         }
-        Err(error) => Err(error),
     };
-    for group in prepared.held {
-        rw.allocator.let_go(group);
+    prepared.let_go(rw);
+    match &applied {
+        Ok(()) => end(Ok(true)),
+        Err(error) => end(Err(Error::Aborted {
+            reason: error.to_string(),
+        })),
     }
-    rw.growing.end(outcome);
-    Ok(())
+    applied
 }
 
 /// What is read, and held, before anything changes.
@@ -161,19 +183,25 @@ impl Prepared {
         rw: &Rw,
         edit: &impl Edit,
         growth: &Growth,
-        geometry: Geometry,
-    ) -> Result<Geometry> {
+        geometry: &Geometry,
+    ) -> Result<()> {
         for &block in growth.inside.keys() {
             let tag = Owner::of(Kind::GroupDesc).tag();
             self.buffers
                 .push(sbi.bread("block that changes", block, tag, |_| Ok(()))?);
         }
         for blocks in &growth.freed {
-            self.hold(sbi, rw, edit, &geometry, blocks)?;
+            self.hold(sbi, rw, edit, geometry, blocks)?;
         }
         // The flush before the commit block makes them durable.
-        write(sbi, &growth.behind)?;
-        Ok(geometry)
+        write(sbi, &growth.behind)
+    }
+
+    /// Ends what [`Prepared::hold`] began.
+    fn let_go(&self, rw: &Rw) {
+        for &group in &self.held {
+            rw.allocator.let_go(group);
+        }
     }
 
     /// Holds the group of blocks that become free.
@@ -239,7 +267,7 @@ impl Prepared {
         }
         rw.groups.rule(sbi, edit)?;
         if rw.journal.has_log() {
-            rw.growing.put_first(First {
+            rw.growing.put_home(NewHome {
                 descriptors: self.descriptors(geometry, old_groups),
                 superblock: rw.superblock(),
             });
@@ -346,18 +374,23 @@ fn put_size(superblock: &mut SuperBlock, grown: &SuperBlock) {
 /// Before it replays the journal, the kernel looks at the descriptors of all groups that the
 /// superblock says there are: they are home before it is. And it goes on with the number of groups
 /// that it read then: so the superblock is home before a later transaction can use any that is new.
-pub(crate) fn write_first(sbi: &Sbi, rw: &Rw) {
-    let Some(first) = rw.growing.take_first() else {
+/// Where the host has no room for that, a checkpoint does it: e2fsck and we find the new size in the
+/// log until then.
+pub(crate) fn write_home(sbi: &Sbi, rw: &Rw) {
+    let Some(home) = rw.growing.take_home() else {
         return;
     };
     let written = || -> Result<()> {
-        write(sbi, &first.descriptors)?;
+        write(sbi, &home.descriptors)?;
         rw.journal.flush_device()?;
         sbi.device()
-            .write_at(SUPERBLOCK_OFFSET, first.superblock.as_bytes())?;
+            .write_at(SUPERBLOCK_OFFSET, home.superblock.as_bytes())?;
         Ok(rw.journal.flush_device()?)
     };
-    if let Err(error) = written() {
-        rw.journal.abort(&error);
+    match written() {
+        Ok(()) => {}
+        // Not to be tried again: a checkpoint may have written what is newer by then.
+        Err(Error::Device(error)) if error.is_host_full() => {}
+        Err(error) => rw.journal.abort(&error),
     }
 }

@@ -8,12 +8,12 @@ use std::thread;
 
 use tempfile::TempDir;
 use uext4::tuning::Background;
-use uext4::{Creation, Error as FsError, FollowLast, OpenOptions, Volume};
-use uext4_blockdev::{Access, BlockDevice, Clock, FileDevice, SystemClock};
+use uext4::{Creation, Error as FsError, FollowLast, Image, OpenOptions, Volume};
+use uext4_blockdev::{Access, BlockDevice, Clock, FileDevice, MemoryDevice, SystemClock};
 use uext4_resize::{Error, Resized, Size, grow_mounted};
 use uext4_testkit::e2fsprogs::{assert_clean, debugfs};
-use uext4_testkit::has_tool;
 use uext4_testkit::loops::{Mount, can_mount};
+use uext4_testkit::{SimDevice, SimOptions, has_tool};
 
 use crate::grow::{SHAPES, field, grow_file, image};
 
@@ -98,17 +98,8 @@ fn every_shape_grows_in_use_as_it_does_unmounted() {
         fs::copy(&image, &copy).unwrap();
         let unmounted = grow_file(&copy, Size::Bytes(to << 20), to << 20).unwrap();
         let volume = open(&image, Background::Threads);
-        let grown = match grow_in_use(&volume, Size::Bytes(to << 20)) {
-            // A log that takes one transaction, but not that of other threads besides.
-            Err(Error::JournalTooSmall { needed, most }) => {
-                println!("{what}: {needed} blocks, {most} at most");
-                assert_eq!(fs::metadata(&image).unwrap().len(), from << 20, "{what}");
-                volume.close().unwrap();
-                assert_clean(&image);
-                continue;
-            }
-            grown => grown.unwrap_or_else(|error| panic!("{what}: {error}")),
-        };
+        let grown = grow_in_use(&volume, Size::Bytes(to << 20))
+            .unwrap_or_else(|error| panic!("{what}: {error}"));
         assert_eq!(grown, unmounted, "{what}");
         let size = volume.statfs();
         assert!(size.free > 0 && size.inodes > 0, "{what}");
@@ -177,6 +168,30 @@ fn it_grows_again_and_again_and_is_filled() {
     }
 }
 
+/// With a journal and without one.
+#[test]
+fn the_new_size_is_durable_when_it_has_grown() {
+    if !has_tool("mke2fs") {
+        println!("skipped: no e2fsprogs");
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    for options in ["-t ext4 -b 1024", "-t ext2 -b 1024"] {
+        let mut bytes = fs::read(image(&dir, options, 12)).unwrap();
+        bytes.resize(60 << 20, 0);
+        let start = MemoryDevice::from_bytes(bytes);
+        let device = Arc::new(SimDevice::new(&start, SimOptions::default()));
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let mut how = OpenOptions::default();
+        how.background = Background::None;
+        let volume = Volume::open(Arc::clone(&device) as _, clock, &how).unwrap();
+        grow_mounted(&volume, Size::Device).unwrap();
+        let durable = Image::open(Arc::new(device.durable()), &how).unwrap();
+        assert_eq!(durable.geometry().blocks_count, 60 << 10, "{options}");
+        volume.close().unwrap();
+    }
+}
+
 #[test]
 fn sizes_that_cannot_be_leave_it_as_it_is() {
     if !has_tool("mke2fs") {
@@ -192,8 +207,27 @@ fn sizes_that_cannot_be_leave_it_as_it_is() {
     assert!(large.to_string().contains("64bit"), "{large}");
     let same = grow_mounted(&volume, Size::Device).unwrap();
     assert_eq!(same.before, same.after);
+    stays(volume, &image, 64);
+}
+
+#[test]
+fn more_than_fits_a_transaction_beside_those_of_others_is_refused() {
+    if !has_tool("mke2fs") {
+        println!("skipped: no e2fsprogs");
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let image = image(&dir, "-t ext4 -b 1024 -J size=1", 64);
+    let volume = open(&image, Background::None);
+    let error = grow_mounted(&volume, Size::Bytes(40 << 30)).unwrap_err();
+    assert!(matches!(error, Error::TooMuchMounted { .. }), "{error}");
+    stays(volume, &image, 64);
+}
+
+/// Goes on being used as it is.
+fn stays(volume: Volume, image: &Path, mib: u64) {
     volume.write("/file", b"as before").unwrap();
     volume.close().unwrap();
-    assert_eq!(fs::metadata(&image).unwrap().len(), 64 << 20);
-    assert_clean(&image);
+    assert_eq!(fs::metadata(image).unwrap().len(), mib << 20);
+    assert_clean(image);
 }

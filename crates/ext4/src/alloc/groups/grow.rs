@@ -21,7 +21,7 @@ impl Groups {
     }
 
     /// Takes in the groups of `descs`, behind the last: `geometry` has them, the file system not
-    /// yet. Threads take inodes of them from now on, and blocks once the allocator has grown, too.
+    /// yet. No handle is there to take inodes of them.
     pub(crate) fn add(&self, geometry: &Geometry, descs: &[GroupDesc]) {
         let first = self.groups();
         let flex_of = |group: u32| {
