@@ -233,7 +233,7 @@ mod tests {
     }
 
     /// Runs `search` in threads of its own while the allocator grows in steps.
-    fn grow_beside(sizes: &[u32], search: impl Fn(&Allocator, &Bitmaps) + Sync) {
+    fn grow_during(sizes: &[u32], search: impl Fn(&Allocator, &Bitmaps) + Sync) {
         let bitmaps = Bitmaps::new(sizes[0]);
         let allocator = Allocator::new(&geometry(sizes[0]), &bitmaps).unwrap();
         let done = AtomicBool::new(false);
@@ -260,7 +260,7 @@ mod tests {
         for _ in 0..20 {
             let sizes = [2000 * PER_GROUP, 4000 * PER_GROUP];
             let lacking = u64::from(sizes[0]) + 1;
-            grow_beside(&sizes, |allocator, bitmaps| {
+            grow_during(&sizes, |allocator, bitmaps| {
                 allocator.check_more(bitmaps, lacking);
             });
         }
@@ -269,7 +269,7 @@ mod tests {
     #[test]
     fn a_goal_behind_the_end_is_no_group_until_it_is_there() {
         let sizes: Vec<u32> = (4..1500).map(|at| at * PER_GROUP).collect();
-        grow_beside(&sizes, |allocator, bitmaps| {
+        grow_during(&sizes, |allocator, bitmaps| {
             let goal = Pblk(allocator.groups().blocks_count());
             let request = Request {
                 goal,

@@ -374,8 +374,8 @@ fn put_size(superblock: &mut SuperBlock, grown: &SuperBlock) {
 /// Before it replays the journal, the kernel looks at the descriptors of all groups that the
 /// superblock says there are: they are home before it is. And it goes on with the number of groups
 /// that it read then: so the superblock is home before a later transaction can use any that is new.
-/// Where the host has no room for that, a checkpoint does it: e2fsck and we find the new size in the
-/// log until then.
+/// Where the host has no room for that, a checkpoint does it: e2fsck and we find the new size in
+/// the log until then.
 pub(crate) fn write_home(sbi: &Sbi, rw: &Rw) {
     let Some(home) = rw.growing.take_home() else {
         return;

@@ -211,7 +211,7 @@ fn sizes_that_cannot_be_leave_it_as_it_is() {
 }
 
 #[test]
-fn more_than_fits_a_transaction_beside_those_of_others_is_refused() {
+fn more_than_fits_a_transaction_with_those_of_others_is_refused() {
     if !has_tool("mke2fs") {
         println!("skipped: no e2fsprogs");
         return;
