@@ -31,7 +31,7 @@ impl Allocator {
     /// One caller at a time, and only if [`Allocator::can_grow`].
     ///
     /// # Errors
-    /// [`Error::Bitmaps`] if a descriptor cannot be read; nothing has grown then.
+    /// [`crate::Error::Bitmaps`] if a descriptor cannot be read; nothing has grown then.
     pub fn grow<B: GroupBitmaps>(&self, geometry: &Geometry, bitmaps: &B) -> Answer<(), B> {
         self.groups().grow(geometry, bitmaps)?;
         if let Searching::Shipped(search) = &self.space().search {
@@ -44,7 +44,7 @@ impl Allocator {
     /// descriptor changes; false if the group is marked bad, and need not be let go.
     ///
     /// # Errors
-    /// [`Error::Bitmaps`]; the group is marked bad then.
+    /// [`crate::Error::Bitmaps`]; the group is marked bad then.
     pub fn hold<B: GroupBitmaps>(&self, bitmaps: &B, group: GroupNr) -> Answer<bool, B> {
         let io = self.space().io(bitmaps);
         let visit = self.groups().visit(io, group.0, |_| Some(()))?;
