@@ -10,8 +10,8 @@ use uext4_ondisk::journal::JournalIncompat;
 use uext4_testkit::{Fault, FaultKind, Op, SimDevice, SimOptions, Timing};
 
 use crate::behind::left;
-use crate::maker::{Kind, PLAIN, V1, V3};
-use crate::toy::{Toy, judge, place, recovered, recovered_twice};
+use crate::maker::{Kind, PLAIN, Place, V1, V3};
+use crate::toy::{Model, Toy, judge, place, recovered, recovered_twice};
 
 const OPERATIONS: u64 = 150;
 /// Images made of each cut.
@@ -65,6 +65,16 @@ fn after_a_cut_blocks_are_as_after_a_transaction_that_was_durable() {
     assert!(states > 10_000, "{states}");
 }
 
+/// Judges what a cut may leave now; returns how many images that were.
+fn judge_images(place: &Place, device: &SimDevice, model: &Model, what: &str) -> usize {
+    for image_seed in 0..SEEDS {
+        let what = format!("{what}, image {image_seed}");
+        let image = device.power_cut(image_seed);
+        judge(place, &recovered(place, &image), model, &what);
+    }
+    SEEDS as usize
+}
+
 /// The same from a log on that holds transactions when it is opened.
 fn cut_everywhere_after_a_replay(kind: Kind, seed: u64) -> usize {
     let place = place(kind);
@@ -83,12 +93,8 @@ fn cut_everywhere_after_a_replay(kind: Kind, seed: u64) -> usize {
             }
             Err(_) => model.clone(),
         };
-        for image_seed in 0..SEEDS {
-            let what = format!("{kind:?}, run {seed}, cut {cut}, image {image_seed}");
-            let image = device.power_cut(image_seed);
-            judge(&place, &recovered(&place, &image), &model, &what);
-            states += 1;
-        }
+        let what = format!("{kind:?}, run {seed}, cut {cut}");
+        states += judge_images(&place, &device, &model, &what);
     }
     states
 }
@@ -128,12 +134,8 @@ fn cut_replay_after_a_kill(kind: Kind, seed: u64) -> usize {
         let (device, model) = killed();
         device.cut_at_write(cut + 1);
         _ = Toy::reopen(&place, Arc::clone(&device) as _, model.clone());
-        for image_seed in 0..SEEDS {
-            let what = format!("{kind:?}, run {seed}, cut {cut}, image {image_seed}");
-            let image = device.power_cut(image_seed);
-            judge(&place, &recovered(&place, &image), &model, &what);
-            states += 1;
-        }
+        let what = format!("{kind:?}, run {seed}, cut {cut}");
+        states += judge_images(&place, &device, &model, &what);
     }
     states
 }

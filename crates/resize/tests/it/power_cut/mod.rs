@@ -234,20 +234,24 @@ fn chosen_shapes_have_either_size_and_all_files() {
     report(chosen().iter().map(|case| cut(case, often)));
 }
 
+/// Of random shapes, with so many writes.
+fn often_of_random(writes: u64) -> Often {
+    Often {
+        cuts: if is_long() { 1 } else { writes.div_ceil(12) },
+        seeds: 1,
+        e2fsck: 5,
+        kernel: 61,
+        again: 7,
+    }
+}
+
 #[test]
 fn random_shapes_have_either_size_and_all_files() {
     if !has_tool("mke2fs") {
         println!("skipped: no e2fsprogs");
         return;
     }
-    let often = |writes: u64| Often {
-        cuts: if is_long() { 1 } else { writes.div_ceil(12) },
-        seeds: 1,
-        e2fsck: 5,
-        kernel: 61,
-        again: 7,
-    };
-    report(seeds().map(|seed| cut(&Case::random(seed), often)));
+    report(seeds().map(|seed| cut(&Case::random(seed), often_of_random)));
 }
 
 #[test]
@@ -256,14 +260,7 @@ fn random_shapes_grow_mounted_and_have_either_size_and_all_files() {
         println!("skipped: no e2fsprogs");
         return;
     }
-    let often = |writes: u64| Often {
-        cuts: if is_long() { 1 } else { writes.div_ceil(12) },
-        seeds: 1,
-        e2fsck: 5,
-        kernel: 61,
-        again: 7,
-    };
-    report(seeds().map(|seed| cut(&Case::random_mounted(seed), often)));
+    report(seeds().map(|seed| cut(&Case::random_mounted(seed), often_of_random)));
 }
 
 /// Those of the random cases.
