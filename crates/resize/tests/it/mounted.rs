@@ -219,7 +219,7 @@ fn more_than_fits_a_transaction_with_those_of_others_is_refused() {
     let dir = TempDir::new().unwrap();
     let image = image(&dir, "-t ext4 -b 1024 -J size=1", 64);
     let volume = open(&image, Background::None);
-    let error = grow_mounted(&volume, Size::Bytes(40 << 30)).unwrap_err();
+    let error = grow_mounted(&volume, Size::Bytes(30 << 30)).unwrap_err();
     assert!(matches!(error, Error::TooMuchMounted { .. }), "{error}");
     stays(volume, &image, 64);
 }
