@@ -162,8 +162,8 @@ impl Judge {
         Arc::new(FileDevice::open(&path, Access::ReadOnly).unwrap())
     }
 
-    /// e2fsck, when it only replays a journal, leaves the mark that an orphan file is in use, which a
-    /// mount has set.
+    /// e2fsck, when it only replays a journal, leaves the mark that an orphan file is in use, which
+    /// a mount has set.
     fn clear_mark(&self, image: &Path) {
         let is_mounted = matches!(self.case.work, Work::GrowMounted(_));
         if !is_mounted || !self.case.options.contains("orphan_file") {
