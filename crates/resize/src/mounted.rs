@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use uext4::device::Growth;
+use uext4::device::{Growth, GrowthTurn};
 use uext4::{Image, Volume};
 use uext4_ondisk::GroupNr;
 use uext4_ondisk::superblock::SuperBlock;
@@ -29,28 +29,33 @@ pub fn grow_mounted(volume: &Volume, size: Size) -> Result<Resized> {
     check_blocks(larger.descriptor_blocks(&state), turn.blocks_max())?;
     let is_longer = larger.make_room(&*device)?;
     // While the operations of others go on.
-    larger.zero_tables(&state, had)?;
+    let zeroed = larger.zero_tables(&state, had);
+    let grown = zeroed.and_then(|()| commit(volume, &turn, size, had));
+    let is_within = volume.geometry().len_bytes() <= had;
+    if is_longer && is_within {
+        // The error that is returned is the one that matters.
+        _ = device.set_len(had);
+    }
+    grown
+}
+
+/// Has a commit carry out what is planned then. Bytes of the device from `zero_from` on are new.
+fn commit(volume: &Volume, turn: &GrowthTurn<'_>, size: Size, zero_from: u64) -> Result<Resized> {
     let planned = Arc::new(Mutex::new(None));
     let (to_plan, image, most) = (
         Arc::clone(&planned),
         volume.image().clone(),
         turn.blocks_max(),
     );
-    let grown = turn.grow(move |superblock| {
-        let plan = plan(image, superblock, size, had, most);
+    turn.grow(move |superblock| {
+        let plan = plan(image, superblock, size, zero_from, most);
         let (resized, growth) = match plan {
             Ok(Planned { resized, growth }) => (Ok(resized), growth),
             Err(error) => (Err(error), None),
         };
         *to_plan.lock() = Some(resized);
         growth
-    });
-    let is_within = volume.geometry().len_bytes() <= had;
-    if is_longer && is_within {
-        // The error that is returned is the one that matters.
-        _ = device.set_len(had);
-    }
-    grown?;
+    })?;
     let resized = planned.lock().take();
     // A commit that succeeds has met the plan.
     resized.unwrap_or(Err(Error::Unsupported {

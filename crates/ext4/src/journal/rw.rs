@@ -401,7 +401,7 @@ impl Rw {
     }
 
     /// The file system has so many blocks from now on.
-    pub(crate) fn has_grown(&self, blocks: u64) {
+    pub(crate) fn note_size(&self, blocks: u64) {
         let reserve = metadata_reserve_of(blocks);
         self.metadata_reserve.store(reserve, Relaxed);
     }

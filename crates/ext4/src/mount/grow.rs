@@ -37,7 +37,7 @@ use crate::base::owner::{Kind, Owner};
 use crate::journal::rw::Rw;
 use crate::journal::sbi::Sbi;
 
-/// Blocks that a growth may change in a file system without a journal.
+/// Blocks that a growth may change at most, however large the log is.
 const BLOCKS_MAX: u32 = 8192;
 
 /// How many blocks of the file system a growth may change: its transaction may have as many as
@@ -70,8 +70,8 @@ impl GrowthTurn<'_> {
     ///
     /// # Errors
     /// Nothing has grown: [`Error::Unsupported`] with another design of the search for free
-    /// blocks, damage of what the growth changes, device errors. It has grown, as
-    /// [`crate::Image::geometry`] says, and may not be durable: those of [`crate::Volume::sync`].
+    /// blocks, damage of what the growth changes, device errors. [`Error::NotDurable`]: it has
+    /// grown, as [`crate::Image::geometry`] says, and a power cut may undo that.
     pub fn grow(
         &self,
         plan: impl FnOnce(&SuperBlock) -> Option<Growth> + Send + 'static,
@@ -258,7 +258,7 @@ impl Prepared {
         sbi.set_grown(growth.superblock, geometry.clone());
         let bitmaps = rw.groups.bitmaps(sbi, edit);
         rw.allocator.grow(geometry, &bitmaps)?;
-        rw.has_grown(geometry.blocks_count);
+        rw.note_size(geometry.blocks_count);
         rw.change_superblock(|superblock| put_size(superblock, &growth.superblock));
         for &run in &self.freed {
             rw.allocator.clear(&bitmaps, run)?;
