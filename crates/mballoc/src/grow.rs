@@ -64,29 +64,11 @@ mod tests {
     use std::thread;
 
     use parking_lot::Mutex;
-    use uext4_ondisk::superblock::{EXT4_SUPER_MAGIC, SuperBlock};
-    use uext4_ondisk::{Geometry, GroupNr, Pblk};
+    use uext4_ondisk::{GroupNr, Pblk};
 
     use super::*;
+    use crate::testing::{PER_GROUP, geometry};
     use crate::{Request, Run};
-
-    const PER_GROUP: u32 = 256;
-
-    fn geometry(blocks: u32) -> Geometry {
-        let groups = blocks.div_ceil(PER_GROUP);
-        let mut sb = SuperBlock::zeroed();
-        sb.s_magic = EXT4_SUPER_MAGIC.into();
-        sb.s_rev_level = 1.into();
-        sb.s_first_ino = 11.into();
-        sb.s_inode_size = 128.into();
-        sb.s_first_data_block = 1.into();
-        sb.s_blocks_count_lo = (1 + blocks).into();
-        sb.s_blocks_per_group = PER_GROUP.into();
-        sb.s_clusters_per_group = PER_GROUP.into();
-        sb.s_inodes_per_group = 16.into();
-        sb.s_inodes_count = (16 * groups).into();
-        Geometry::new(&sb).unwrap()
-    }
 
     /// Bitmaps in memory: a byte a block, 1 where it is used.
     struct Bitmaps(Mutex<Vec<Vec<u8>>>);

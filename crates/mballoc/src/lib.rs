@@ -143,6 +143,8 @@ mod runs;
 mod search;
 mod stats;
 mod stripes;
+#[cfg(test)]
+mod testing;
 mod trace;
 mod trim;
 

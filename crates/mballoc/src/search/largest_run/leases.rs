@@ -119,10 +119,10 @@ mod tests {
     use std::convert::Infallible;
     use std::thread;
 
-    use uext4_ondisk::superblock::{EXT4_SUPER_MAGIC, SuperBlock};
     use uext4_ondisk::{Geometry, GroupNr, Pblk};
 
     use super::Leases;
+    use crate::testing::{PER_GROUP, geometry};
     use crate::{Allocator, GroupBitmaps, Request};
 
     /// Groups with nothing in them.
@@ -146,18 +146,7 @@ mod tests {
     }
 
     fn empty(groups: u32) -> Empty {
-        let mut sb = SuperBlock::zeroed();
-        sb.s_magic = EXT4_SUPER_MAGIC.into();
-        sb.s_rev_level = 1.into();
-        sb.s_first_ino = 11.into();
-        sb.s_inode_size = 128.into();
-        sb.s_first_data_block = 1.into();
-        sb.s_blocks_count_lo = (1 + groups * 256).into();
-        sb.s_blocks_per_group = 256.into();
-        sb.s_clusters_per_group = 256.into();
-        sb.s_inodes_per_group = 16.into();
-        sb.s_inodes_count = (16 * groups).into();
-        Empty(Geometry::new(&sb).unwrap())
+        Empty(geometry(groups * PER_GROUP))
     }
 
     fn group_taken(allocator: &Allocator, bitmaps: &Empty) -> u64 {
