@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use uext4::device::write_blocks;
 use uext4_blockdev::{BlockDevice, Clock, Error as BlockError};
 use uext4_mkfs::{AddedGroups, added_groups, without_short_group};
 use uext4_ondisk::features::{Compat, Incompat};
@@ -83,7 +84,7 @@ fn carry_out(state: &State, clock: &Arc<dyn Clock>, larger: &Larger, zero_from: 
     larger.zero_tables(state, zero_from)?;
     let (changes, superblock) = larger.changes(state, zero_from)?;
     let (device, size) = (&**state.device(), state.geometry.block_size);
-    transaction::write(device, size, &changes.behind)?;
+    write_blocks(device, size, &changes.behind)?;
     let by = Recovery::ByAnybody;
     transaction::commit(state, clock, &changes.inside, &superblock, by)
 }

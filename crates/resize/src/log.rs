@@ -20,6 +20,7 @@ use std::collections::BTreeMap;
 use std::iter;
 use std::sync::Arc;
 
+use uext4::device::write_blocks;
 use uext4_blockdev::Clock;
 use uext4_ondisk::checksum::CsumSeed;
 use uext4_ondisk::extent::Extent;
@@ -34,7 +35,7 @@ use crate::batch::Batch;
 use crate::extents::{self, Tree, push};
 use crate::inodes::MapKind;
 use crate::state::{LOG_RUNS_MAX, State};
-use crate::transaction::{Copied, Recovery, write};
+use crate::transaction::{Copied, Recovery};
 use crate::{Error, Result, indirect, quota};
 
 /// A map that is to be, with the blocks of its tables.
@@ -335,7 +336,7 @@ impl Log {
         let bytes = self.inode(batch, map, clusters)?;
         batch.put_inode(self.ino, bytes)?;
         // The transaction changes the inode alone: by its map the log is found that it is in.
-        write(&**batch.state.device(), self.size, &map.blocks)?;
+        write_blocks(&**batch.state.device(), self.size, &map.blocks)?;
         let len = map.len << self.size.log2();
         batch.superblock.back_up_journal(&map.i_block, len);
         Ok(())
@@ -348,7 +349,7 @@ impl Log {
             // Its superblock has changed since.
             copied.copy(device, self.size)?;
         }
-        write(device, self.size, &map.blocks)?;
+        write_blocks(device, self.size, &map.blocks)?;
         device.flush()?;
         let mut bytes = self.inode(batch, map, 0)?;
         if let Some(seed) = batch.geometry().csum_seed {

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::error;
 use std::sync::Arc;
 
-use uext4_blockdev::{BlockDevice, Clock, WriteRequest};
+use uext4::device::write_blocks;
+use uext4_blockdev::{BlockDevice, Clock};
 use uext4_buffer_cache::{BufferCache, ChecksumRule, Options, VerifyTag};
 use uext4_jbd2::{CommitCallbacks, Journal, LogRun, PreCommit, Tid};
 use uext4_ondisk::features::{Compat, Incompat};
@@ -29,22 +30,6 @@ impl CommitCallbacks for AsTheyAre {
     fn rule(&self, _: ChecksumRule, _: Pblk, _: &mut [u8]) {}
 
     fn after_commit(&self, _: Tid) {}
-}
-
-/// Writes blocks that nothing refers to yet.
-pub fn write(
-    device: &dyn BlockDevice,
-    size: BlockSize,
-    blocks: &BTreeMap<Pblk, Vec<u8>>,
-) -> Result<()> {
-    let requests: Vec<WriteRequest<'_>> = blocks
-        .iter()
-        .map(|(block, bytes)| WriteRequest {
-            offset: block.0 << size.log2(),
-            buf: bytes,
-        })
-        .collect();
-    Ok(device.write_many(&requests)?)
 }
 
 /// Blocks of a copy.
@@ -147,7 +132,7 @@ pub fn commit(
         // Before the superblock says "clean" the log is durably empty.
         journal.flush(&AsTheyAre)?;
     } else {
-        write(device, size, blocks)?;
+        write_blocks(device, size, blocks)?;
         device.flush()?;
     }
     put_superblock(device, superblock)

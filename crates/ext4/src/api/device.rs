@@ -6,7 +6,7 @@
 //! from a [`Clock`]: [`SystemClock`], or [`VirtualClock`], which tests set.
 
 pub use crate::base::growth::Growth;
-pub use crate::mount::grow::GrowthTurn;
+pub use crate::mount::grow::{GrowthTurn, write_blocks};
 pub use uext4_blockdev::{
     Access, BlockDevice, Clock, Error as DeviceError, FileDevice, MemoryDevice, ReadRequest,
     SubDevice, SystemClock, VirtualClock, WriteRequest, partition,

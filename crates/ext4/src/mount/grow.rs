@@ -23,11 +23,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use parking_lot::MutexGuard;
-use uext4_blockdev::{Error as DeviceError, WriteRequest};
+use uext4_blockdev::{BlockDevice, Error as DeviceError, WriteRequest};
 use uext4_buffer_cache::Buffer;
 use uext4_mballoc::Run;
 use uext4_ondisk::superblock::{SUPERBLOCK_OFFSET, SuperBlock};
-use uext4_ondisk::{Damage, Geometry, GroupNr, Pblk};
+use uext4_ondisk::{BlockSize, Damage, Geometry, GroupNr, Pblk};
 use zerocopy::IntoBytes;
 
 use crate::base::edit::Edit;
@@ -194,7 +194,8 @@ impl Prepared {
             self.hold(sbi, rw, edit, geometry, blocks)?;
         }
         // The flush before the commit block makes them durable.
-        write(sbi, &growth.behind)
+        let size = geometry.block_size;
+        Ok(write_blocks(&**sbi.device(), size, &growth.behind)?)
     }
 
     /// Ends what [`Prepared::hold`] began.
@@ -341,17 +342,24 @@ fn not_in_use(block: u64, why: &'static str) -> Error {
     })
 }
 
-/// Writes whole blocks, where nothing that is durable needs what they held.
-fn write(sbi: &Sbi, blocks: &BTreeMap<Pblk, Vec<u8>>) -> Result<()> {
-    let bits = sbi.geometry().block_size.log2();
+/// Writes whole blocks of `size` to their places, of which nothing that is durable needs what they
+/// held. Durable after the next flush.
+///
+/// # Errors
+/// Those of the device.
+pub fn write_blocks(
+    device: &dyn BlockDevice,
+    size: BlockSize,
+    blocks: &BTreeMap<Pblk, Vec<u8>>,
+) -> std::result::Result<(), DeviceError> {
     let requests: Vec<WriteRequest<'_>> = blocks
         .iter()
         .map(|(block, bytes)| WriteRequest {
-            offset: block.0 << bits,
+            offset: block.0 << size.log2(),
             buf: bytes,
         })
         .collect();
-    Ok(sbi.device().write_many(&requests)?)
+    device.write_many(&requests)
 }
 
 /// What the superblock says of the size; the rest may have changed since the plan was made.
@@ -381,10 +389,10 @@ pub(crate) fn write_home(sbi: &Sbi, rw: &Rw) {
         return;
     };
     let written = || -> Result<()> {
-        write(sbi, &home.descriptors)?;
+        let (device, size) = (&**sbi.device(), sbi.geometry().block_size);
+        write_blocks(device, size, &home.descriptors)?;
         rw.journal.flush_device()?;
-        sbi.device()
-            .write_at(SUPERBLOCK_OFFSET, home.superblock.as_bytes())?;
+        device.write_at(SUPERBLOCK_OFFSET, home.superblock.as_bytes())?;
         Ok(rw.journal.flush_device()?)
     };
     match written() {
