@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use uext4_blockdev::{BlockDevice, MemoryDevice, VirtualClock};
+use uext4_blockdev::{BlockDevice, Clock, MemoryDevice, VirtualClock};
 use uext4_buffer_cache::{BufferCache, ChecksumRule, Options, VerifyTag};
-use uext4_jbd2::{CommitCallbacks, Error, Handle, Journal, PreCommit, Tid};
+use uext4_jbd2::{CommitCallbacks, Error, Handle, Journal, LogRun, PreCommit, Recovery, Tid};
 use uext4_ondisk::Pblk;
 use uext4_ondisk::journal::JBD2_MAGIC;
 use uext4_testkit::{SimDevice, SplitMix64};
@@ -74,6 +74,10 @@ fn fill(bytes: &mut [u8], cell: Cell) {
     }
 }
 
+/// [`Journal::open`], or one like it.
+type OpenJournal =
+    fn(Arc<BufferCache>, Arc<dyn Clock>, u64, &[LogRun]) -> Result<(Journal, Recovery), Error>;
+
 impl Toy {
     pub fn open(place: &Place, device: Arc<dyn BlockDevice>) -> Result<Self, Error> {
         let now = vec![Cell::Meta(0); place.homes.len()];
@@ -91,16 +95,7 @@ impl Toy {
         device: Arc<dyn BlockDevice>,
         model: Model,
     ) -> Result<Self, Error> {
-        let cache = Arc::new(BufferCache::new(device, place.size, Options::default()));
-        let clock = Arc::new(VirtualClock::new(1_700_000_000));
-        let (blocks, runs) = (place.blocks_count, &place.runs);
-        let (journal, _) = Journal::open(Arc::clone(&cache), clock, blocks, runs)?;
-        Ok(Self {
-            journal,
-            model: Mutex::new(model),
-            cache,
-            place: place.clone(),
-        })
+        Self::opened(place, device, model, Journal::open)
     }
 
     /// With what the log holds left there; `model` says what that is.
@@ -109,10 +104,19 @@ impl Toy {
         device: Arc<dyn BlockDevice>,
         model: Model,
     ) -> Result<Self, Error> {
+        Self::opened(place, device, model, Journal::open_behind)
+    }
+
+    fn opened(
+        place: &Place,
+        device: Arc<dyn BlockDevice>,
+        model: Model,
+        open: OpenJournal,
+    ) -> Result<Self, Error> {
         let cache = Arc::new(BufferCache::new(device, place.size, Options::default()));
         let clock = Arc::new(VirtualClock::new(1_700_000_000));
         let (blocks, runs) = (place.blocks_count, &place.runs);
-        let (journal, _) = Journal::open_behind(Arc::clone(&cache), clock, blocks, runs)?;
+        let (journal, _) = open(Arc::clone(&cache), clock, blocks, runs)?;
         Ok(Self {
             journal,
             model: Mutex::new(model),
