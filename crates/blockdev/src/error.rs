@@ -79,12 +79,26 @@ pub enum Error {
     #[error("partition table: {0}")]
     Partition(#[from] Damage),
     /// The partition asked for is not in the table.
-    #[error("there is no partition {number}, only {}", list(present))]
+    #[error("there is no partition {name}, only {}", list(present))]
     NoPartition {
-        /// The number asked for.
-        number: u32,
+        /// The number, or in quotes the label or UUID asked for.
+        name: String,
         /// The numbers there are.
         present: Vec<u32>,
+    },
+    /// Several partitions have the label asked for.
+    #[error("{name} is the label of several partitions: {}", list(numbers))]
+    SeveralPartitions {
+        /// The label, in quotes.
+        name: String,
+        /// The numbers of the partitions.
+        numbers: Vec<u32>,
+    },
+    /// A file system should be written over the partition table of its disk.
+    #[error("byte {offset} belongs to the partition table of the disk")]
+    InPartitionTable {
+        /// Where the file system should begin.
+        offset: u64,
     },
 }
 

@@ -15,9 +15,12 @@
 mod find;
 pub mod gpt;
 pub mod mbr;
+mod window;
 
 pub use find::{Found, find_file_systems};
+pub use window::{Name, Place, Window};
 
+use std::ops::Range;
 use std::sync::Arc;
 
 pub use crate::partition_damage::Damage;
@@ -47,6 +50,11 @@ pub struct Partition {
     pub kind: String,
     /// Label; GPT only, else empty.
     pub name: String,
+    /// UUID as `blkid` calls it `PARTUUID`: a GUID in upper case in a GPT; in an MBR the signature
+    /// of the disk and the number, in lower case. Empty where the disk has no signature.
+    pub uuid: String,
+    /// Attributes of a GPT entry; 0 in an MBR.
+    pub attributes: u64,
 }
 
 impl Partition {
@@ -73,6 +81,8 @@ impl Partition {
 pub struct Table {
     /// The partitions in the order of the table; extended containers and empty entries left out.
     pub partitions: Vec<Partition>,
+    /// The bytes of the table itself, its copy and chained tables: no file system lies there.
+    pub reserved: Vec<Range<u64>>,
     /// What was met and passed by.
     pub damage: Vec<Damage>,
     /// Whether the damage may hide partitions. A GPT read from its backup is complete.
@@ -112,25 +122,12 @@ pub fn scan(device: &dyn BlockDevice) -> Result<Vec<Partition>, Error> {
     read(device)?.partitions_or_damage()
 }
 
-/// Partition `number` of a device.
+/// A partition of a device.
 ///
 /// # Errors
-/// As [`scan`] and [`Partition::open`]; [`Error::NoPartition`] if there is none of this number.
-pub fn open(device: Arc<dyn BlockDevice>, number: u32) -> Result<SubDevice, Error> {
-    let partitions = scan(&*device)?;
-    match partitions
-        .iter()
-        .find(|partition| partition.number == number)
-    {
-        Some(partition) => partition.open(device),
-        None => {
-            let present = partitions
-                .iter()
-                .map(|partition| partition.number)
-                .collect();
-            Err(Error::NoPartition { number, present })
-        }
-    }
+/// As [`scan`], [`Partition::open`] and [`Name::among`].
+pub fn open(device: Arc<dyn BlockDevice>, name: &Name) -> Result<SubDevice, Error> {
+    name.among(&scan(&*device)?)?.open(device)
 }
 
 /// As [`read`], with MBR entries counted in sectors of `sector_size` bytes.
@@ -151,6 +148,11 @@ fn read_with(device: &dyn BlockDevice, sector_size: u64) -> Result<Table, Error>
         }
     }
     mbr::read(device, &entries, sector_size, &mut table)?;
+    if let Some(signature) = mbr::disk_signature(&sector) {
+        for partition in &mut table.partitions {
+            partition.uuid = format!("{signature:08x}-{:02x}", partition.number);
+        }
+    }
     Ok(table)
 }
 

@@ -4,6 +4,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use clap::Args;
+use uext4_blockdev::partition::Name;
 use uext4_mkfs::Size;
 
 // No doc comments on the two: they would be taken for the subcommands' own.
@@ -43,15 +44,16 @@ pub struct PlaceArgs {
         hide_long_help = true
     )]
     pub offset: Option<u64>,
-    /// Use partition number N; needed only if several hold an ext file system
+    /// Use this partition, by its number, label or UUID; needed only if several hold an ext file
+    /// system
     #[arg(
         long,
-        value_name = "N",
+        value_name = "N|LABEL|UUID",
         help_heading = "Image options",
         hide_short_help = true,
         hide_long_help = true
     )]
-    pub partition: Option<u32>,
+    pub partition: Option<Name>,
 }
 
 /// What is read, and how.

@@ -40,6 +40,10 @@ pub fn device_failure(image: &Path, error: &BlockError) -> Failure {
         BlockError::Attached { device, .. } => Failure::new(Exit::CouldNot, error).hint(format!(
             "unmount it and run `losetup -d {device}`, or use {device} itself"
         )),
+        BlockError::InPartitionTable { .. } => {
+            Failure::new(Exit::CouldNot, format_args!("{}: {error}", image.display()))
+                .hint("give the byte where a partition begins, or --partition N")
+        }
         BlockError::Partition(_) => {
             Failure::new(Exit::Damaged, format_args!("{}: {error}", image.display()))
                 .hint("say where the file system begins with --offset BYTES")

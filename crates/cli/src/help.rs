@@ -89,7 +89,8 @@ const IMAGE: &str = "\
 An IMAGE is a raw image file, a partitioned disk or a block device. The commands find the file
 system themselves if only one partition holds one. All commands that open an image accept:
 
-  --partition N         Use partition number N of a partitioned disk
+  --partition N|LABEL|UUID
+                        Use this partition of a partitioned disk
   --offset BYTES        The file system starts BYTES into the image (1048576, 1M, 2048s)
 
 Commands that read an image never write to it. A journal that needs recovery is replayed in

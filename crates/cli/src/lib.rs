@@ -34,6 +34,7 @@ mod help;
 mod helper;
 mod identify;
 mod image_copy;
+mod in_disk;
 mod inode_flags;
 mod interrupt;
 mod json;

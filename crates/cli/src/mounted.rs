@@ -17,6 +17,7 @@ use uext4_remote::client::Client;
 use crate::args::PlaceArgs;
 use crate::failure::{Exit, Failure};
 use crate::listener::{GREETING, QUESTION, READING, directory_of_sockets};
+use crate::open;
 
 /// How long a daemon may take to say that it is there.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -210,9 +211,7 @@ pub fn identity(image: &fs::Metadata, place: &PlaceArgs) -> String {
         true => format!("device {:x}", image.rdev()),
         false => format!("file {:x}:{:x}", image.dev(), image.ino()),
     };
-    let PlaceArgs {
-        offset, partition, ..
-    } = place;
+    let (offset, partition) = (&place.offset, open::partition_number(place));
     format!("{file} offset {offset:?} partition {partition:?}")
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use uext4::rescue::{Rescue, SuperblockCopy};
 use uext4::{Image, OpenOptions, Volume};
-use uext4_blockdev::partition::{self, Found};
+use uext4_blockdev::partition::{self, Found, Name};
 use uext4_blockdev::{
     Access, BlockDevice, Error as BlockError, FileDevice, Origin, SubDevice, SystemClock, attached,
 };
@@ -403,11 +403,12 @@ pub fn open_to_serve(place: &PlaceArgs, options: &OpenOptions) -> Result<ToServe
     let (reader, resizable) = (whole.reader(), whole.resizable());
     let origin = Arc::new(Origin::new(Arc::new(whole)));
     let fs = open_claimed(origin.clone(), place, options)?;
+    let number = partition_number(place);
     let disk = reader.map(|image| Disk {
         origin,
         image,
         offset: place.offset,
-        partition: place.partition,
+        partition: number,
     });
     Ok(ToServe {
         fs,
@@ -489,6 +490,18 @@ impl PlaceArgs {
     }
 }
 
+/// The number of the partition that the options name; `None` if they name none, or one that the
+/// table does not have.
+pub fn partition_number(place: &PlaceArgs) -> Option<u32> {
+    let name = match place.partition.as_ref()? {
+        Name::Number(number) => return Some(*number),
+        name @ Name::Text(_) => name,
+    };
+    let whole = FileDevice::open(&place.image, Access::ReadOnly).ok()?;
+    let table = partition::read(&whole).ok()?;
+    Some(name.among(&table.partitions).ok()?.number)
+}
+
 /// The part of the image that holds the file system.
 ///
 /// # Errors
@@ -502,8 +515,8 @@ pub fn part(
         let part = SubDevice::from_offset(whole, offset).map_err(failed)?;
         return Ok(Arc::new(part));
     }
-    if let Some(number) = args.partition {
-        return Ok(Arc::new(partition::open(whole, number).map_err(failed)?));
+    if let Some(name) = &args.partition {
+        return Ok(Arc::new(partition::open(whole, name).map_err(failed)?));
     }
     // In a partition, a backup of the superblock shows that a file system was meant to be there.
     let whole_len = whole.len();

@@ -6,7 +6,8 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use uext4_blockdev::{Access, BlockDevice, FileDevice};
+use uext4_blockdev::partition::{Place, Window};
+use uext4_blockdev::{Access, BlockDevice, Error, FileDevice};
 
 use crate::contents::is_zero;
 use crate::device_failure::device_failure;
@@ -14,12 +15,12 @@ use crate::ending::after_ending;
 use crate::failure::{Exit, Failure};
 use crate::identify::held;
 
-/// Makes sure that a file or device at `image`, if there is one, may be replaced as a whole: it
-/// holds nothing, or the user says so.
+/// Makes sure that a file or device at `image`, if there is one, may be replaced: as a whole, or the
+/// part of the disk that `place` names. It holds nothing, or the user says so.
 ///
 /// # Errors
 /// Exit 8 if it is in use, or if there is no terminal to ask; 1 if the answer is no.
-pub fn may_replace(image: &Path) -> Result<(), Failure> {
+pub fn may_replace(image: &Path, place: Option<&Place>) -> Result<(), Failure> {
     // What is not there, or is neither of the two, is for the command to report.
     let Ok(kind) = fs::metadata(image).map(|found| found.file_type()) else {
         return Ok(());
@@ -34,7 +35,16 @@ pub fn may_replace(image: &Path) -> Result<(), Failure> {
         Ok(device)
     });
     let device = device.map_err(failed)?;
-    let device: Arc<dyn BlockDevice> = Arc::new(device);
+    let mut device: Arc<dyn BlockDevice> = Arc::new(device);
+    if let Some(place) = place {
+        let window = Window::find(&*device, place).map_err(failed)?;
+        device = match window.open(device) {
+            Ok(part) => Arc::new(part),
+            // Nothing is there yet.
+            Err(Error::OutOfRange { .. }) => return Ok(()),
+            Err(error) => return Err(failed(error)),
+        };
+    }
     let found = held(&device).map_err(failed)?;
     // The whole of a disk would take too long to read.
     let is_empty =

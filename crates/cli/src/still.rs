@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use uext4_blockdev::partition::Name;
 use uext4_blockdev::{Access, BlockDevice, Error as BlockError, FileDevice};
 use uext4_remote::client::Client;
 use uext4_remote::snapshot::{self, Within};
@@ -110,7 +111,7 @@ impl Still {
         let place = PlaceArgs {
             image: image.to_owned(),
             offset,
-            partition,
+            partition: partition.map(Name::Number),
         };
         let mut all = SNAPSHOTS.lock().unwrap_or_else(PoisonError::into_inner);
         all.push((image.to_owned(), Arc::clone(&whole)));

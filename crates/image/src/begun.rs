@@ -149,6 +149,14 @@ impl Listed {
         }
     }
 
+    /// The same error, said of the part of a disk if that is what is too small.
+    pub fn said_of_disk(&self, error: Error) -> Error {
+        match self {
+            Self::Later(output) => output.said_of_disk(error),
+            Self::Now(..) => error,
+        }
+    }
+
     /// Contents that were placed.
     pub fn placed(&self) -> Option<&Placed> {
         match self {

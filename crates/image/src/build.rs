@@ -13,7 +13,7 @@ use uext4_ondisk::Ino;
 use uext4_ondisk::inode::{FileType, InodeFlags, Timestamp};
 
 use crate::begun::{self, Begun, Listed};
-use crate::error::{Error, path_buf};
+use crate::error::{Error, FinishError, path_buf};
 use crate::finish::{Finish, FinishOptions, HashTree};
 use crate::gpt;
 use crate::identity;
@@ -87,7 +87,11 @@ pub(crate) fn run(
     progress: &dyn Progress,
 ) -> Result<Report, Error> {
     let mut timing = Timing::new(progress);
-    let (offset, sector_size) = (options.mkfs.extended.offset, output.sector_size());
+    let output = in_place(output, options)?;
+    let start = output.start_in_disk();
+    // A part of a disk is counted from its own beginning.
+    let offset = start.map_or(options.mkfs.extended.offset, |_| 0);
+    let sector_size = output.sector_size();
     let finish_for = |uuid| options.finish.plan(uuid, offset, sector_size);
     // No place and no length follows from the UUID, which is not known yet.
     let finish = finish_for([0; 16])?;
@@ -145,10 +149,22 @@ pub(crate) fn run(
         summary,
         uuid: layout.superblock.s_uuid,
         root_hash,
-        hash_tree: root_hash.and_then(|hash| finish.hash_tree(&places, hash)),
+        hash_tree: root_hash
+            .and_then(|hash| finish.hash_tree(&places, hash))
+            .map(|tree| tree.moved_by(start.unwrap_or(0))),
         warnings,
         elapsed: timing.end(),
     })
+}
+
+/// The output, as a part of its disk if there is a disk already and the file system does not begin
+/// with it.
+fn in_place(output: Output, options: &BuildOptions) -> Result<Output, Error> {
+    let output = output.from_offset(options.mkfs.extended.offset)?;
+    match output.start_in_disk() {
+        Some(offset) if options.finish.gpt.is_some() => Err(FinishError::Offset { offset }.into()),
+        _ => Ok(output),
+    }
 }
 
 /// Frees all else: laying out directories takes memory, and needs none of it.
@@ -209,7 +225,7 @@ fn plan_fitting(
         }
         planned => (planned, listed),
     };
-    let (layout, time) = planned?;
+    let (layout, time) = planned.map_err(|error| listed.said_of_disk(error))?;
     Ok(Planned {
         layout,
         time,

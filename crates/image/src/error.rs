@@ -176,6 +176,22 @@ pub enum Error {
         /// Of several sources, the first that does not fit on those before it.
         brought: Option<PathBuf>,
     },
+    /// The part of a disk that was given is too small: nothing was written.
+    #[error(
+        "the image needs {need} bytes, and {} has {have}: {} too few",
+        part_of_disk(*partition, *next),
+        need.saturating_sub(*have)
+    )]
+    InDisk {
+        /// Bytes of the image.
+        need: u64,
+        /// Bytes of the part.
+        have: u64,
+        /// Its number, if it is a partition.
+        partition: Option<u32>,
+        /// The partition that follows it, else.
+        next: Option<u32>,
+    },
     /// What shall be put around the file system cannot be.
     #[error(transparent)]
     Finish(#[from] FinishError),
@@ -287,6 +303,15 @@ pub enum TarDamage {
         /// Why not.
         why: &'static str,
     },
+}
+
+/// A part of a disk as a sentence names it.
+fn part_of_disk(partition: Option<u32>, next: Option<u32>) -> String {
+    match (partition, next) {
+        (Some(number), _) => format!("partition {number}"),
+        (None, Some(next)) => format!("the space before partition {next}"),
+        (None, None) => "the rest of the disk".to_owned(),
+    }
 }
 
 fn brought_by(source: Option<&Path>) -> String {

@@ -65,6 +65,15 @@ pub struct HashTree {
     pub hash_offset: u64,
 }
 
+impl HashTree {
+    /// The same tree in an image that begins at byte `start` of a disk.
+    pub(crate) fn moved_by(mut self, start: u64) -> Self {
+        self.data_offset = self.data_offset.saturating_add(start);
+        self.hash_offset = self.hash_offset.saturating_add(start);
+        self
+    }
+}
+
 /// What will be put around one file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finish {

@@ -1,5 +1,5 @@
-//! The image while it is made: a file next to its final name, a block device in place, or a file
-//! without a name that is copied to a stream.
+//! The image while it is made: a file next to its final name, a block device or a part of a disk in
+//! place, or a file without a name that is copied to a stream.
 //!
 //! A file gets its name only when everything in it is durable; until then, and after any failure,
 //! what had the name before still has it. Where the file system can, the file has no name at all
@@ -10,6 +10,8 @@
 //! A file that has the name already is locked until it is replaced, so that no image in use is
 //! lost, and the new file gets its permission bits and, where the system allows that, its owner.
 
+mod in_disk;
+
 use std::fs::{self, File, Metadata, Permissions};
 use std::io;
 use std::os::fd::AsRawFd;
@@ -19,11 +21,13 @@ use std::sync::Arc;
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use tempfile::{Builder, TempPath};
+use uext4_blockdev::partition::Place;
 use uext4_blockdev::{Access, BlockDevice, FileDevice};
 
 use crate::error::Error;
 use crate::stream_out::Stream;
 use crate::unflushed::Unflushed;
+use in_disk::InDisk;
 
 /// Where an image goes, looked at but not touched.
 #[derive(Debug)]
@@ -36,6 +40,8 @@ pub struct Output {
     present: Option<Present>,
     /// The stream that gets a copy, in place of all of these.
     stream: Option<Stream>,
+    /// The part of a disk that it will be, in place of all of these.
+    in_disk: Option<InDisk>,
 }
 
 /// A file that has the name already, locked against every other user.
@@ -67,6 +73,8 @@ enum Being {
     InPlace,
     /// A file without a name, which is copied to a stream.
     Copied(File, Stream),
+    /// A part of a disk.
+    InDisk(InDisk, Arc<dyn BlockDevice>),
 }
 
 impl Present {
@@ -149,6 +157,7 @@ impl Output {
                 block_device: None,
                 present: None,
                 stream: None,
+                in_disk: None,
             });
         };
         let path = fs::canonicalize(path).map_err(|source| Error::Output {
@@ -162,6 +171,7 @@ impl Output {
                 block_device: None,
                 present,
                 stream: None,
+                in_disk: None,
             });
         }
         let device = FileDevice::open(&path, Access::ReadWrite)?;
@@ -171,7 +181,58 @@ impl Output {
             block_device: Some(device),
             present: None,
             stream: None,
+            in_disk: None,
         })
+    }
+
+    /// A part of the disk at `path`, a file or a block device that is there: the image is written
+    /// in place, and nothing else of the disk changes.
+    ///
+    /// # Errors
+    /// [`Error::Device`] if the disk is in use or has no such part; [`Error::Output`].
+    pub fn in_disk(path: &Path, place: &Place) -> Result<Self, Error> {
+        let failed = |source| Error::Output {
+            path: path.to_path_buf(),
+            source,
+        };
+        let real = fs::canonicalize(path).map_err(failed)?;
+        let kind = fs::metadata(&real).map_err(failed)?.file_type();
+        Ok(Self {
+            in_disk: Some(InDisk::open(path, place, kind.is_block_device())?),
+            path: real,
+            block_device: None,
+            present: None,
+            stream: None,
+        })
+    }
+
+    /// The same output, in place from byte `offset` on if there is something that would else be
+    /// replaced as a whole: what lies before and behind a file system is not its own.
+    pub(crate) fn from_offset(self, offset: u64) -> Result<Self, Error> {
+        let is_there = self.present.is_some() || self.block_device.is_some();
+        if offset == 0 || !is_there {
+            return Ok(self);
+        }
+        let path = self.path.clone();
+        // Its lock is taken anew.
+        drop(self);
+        Self::in_disk(&path, &Place::Offset(offset))
+    }
+
+    /// Where on its disk it begins, in bytes, if it is a part of one.
+    #[must_use]
+    pub fn start_in_disk(&self) -> Option<u64> {
+        self.in_disk.as_ref().map(|part| part.window.start)
+    }
+
+    /// The same error, said of the part of a disk if that is what is too small.
+    pub(crate) fn said_of_disk(&self, error: Error) -> Error {
+        match (&self.in_disk, error) {
+            (Some(part), Error::Mkfs(uext4_mkfs::Error::DeviceTooSmall { need, have })) => {
+                part.too_small(need, have)
+            }
+            (_, error) => error,
+        }
     }
 
     /// A copy for a stream, such as standard output; the image is made in `directory`, in a file
@@ -187,34 +248,43 @@ impl Output {
             block_device: None,
             present: None,
             stream: Some(Stream::new(stream).map_err(to_stream_failed)?),
+            in_disk: None,
         })
     }
 
-    /// Device and inode of the file that will be replaced, if there is one.
+    /// Device and inode of the file that will be replaced or changed, if there is one.
     pub fn identity(&self) -> Option<(u64, u64)> {
-        self.present.as_ref().map(Present::identity)
+        match &self.in_disk {
+            Some(part) => part.identity(),
+            None => self.present.as_ref().map(Present::identity),
+        }
     }
 
-    /// Bytes of the block device; `None` for a file, which gets the size it needs.
+    /// Bytes of the block device or the part of a disk; `None` for a file, which gets the size it
+    /// needs.
     pub fn device_len(&self) -> Option<u64> {
-        self.block_device.as_ref().map(BlockDevice::len)
+        match &self.in_disk {
+            Some(part) => part.len(),
+            None => self.block_device.as_ref().map(BlockDevice::len),
+        }
     }
 
     /// Bytes of a sector of the block device; 512 for a file.
     pub fn sector_size(&self) -> u32 {
-        self.block_device
-            .as_ref()
-            .map_or(512, BlockDevice::sector_size)
+        let disk = self.in_disk.as_ref().map(|part| &*part.device);
+        let device = disk.or(self.block_device.as_ref());
+        device.map_or(512, BlockDevice::sector_size)
     }
 
     /// The directory temporary files go to.
     pub fn directory(&self) -> &Path {
-        directory_for_files(&self.path, self.block_device.is_some())
+        let is_device = self.in_disk.as_ref().map(|part| part.is_block_device);
+        directory_for_files(&self.path, is_device.unwrap_or(self.block_device.is_some()))
     }
 
-    /// True if it will be a file, not a block device.
+    /// True if it will be a file of its own, neither a block device nor a part of a disk.
     pub fn is_file(&self) -> bool {
-        self.block_device.is_none()
+        self.block_device.is_none() && self.in_disk.is_none()
     }
 
     /// Begins an image of `len` bytes, all zeroes but for what a block device held.
@@ -226,7 +296,16 @@ impl Output {
             path: self.path.clone(),
             source,
         };
-        let (device, being) = if let Some(stream) = self.stream {
+        let (device, being) = if let Some(mut part) = self.in_disk {
+            let window = part.begin(len)?;
+            let device = Arc::clone(&part.device);
+            return Ok(Draft {
+                path: self.path,
+                device,
+                being: Being::InDisk(part, window),
+                present: None,
+            });
+        } else if let Some(stream) = self.stream {
             let file = tempfile::tempfile_in(self.path.parent().unwrap_or(Path::new(".")));
             let made = file.and_then(|file| unnamed_device(file, len));
             let (device, file) = made.map_err(failed)?;
@@ -245,7 +324,7 @@ impl Output {
         let made_at = match &being {
             Being::Unnamed(file) => Some(PathBuf::from(own_path(file))),
             Being::Named(name) => Some(name.to_path_buf()),
-            Being::InPlace | Being::Copied(..) => None,
+            Being::InPlace | Being::Copied(..) | Being::InDisk(..) => None,
         };
         if let (Some(present), Some(made_at)) = (&self.present, made_at) {
             present.pass_on(&made_at).map_err(failed)?;
@@ -313,25 +392,29 @@ impl Draft {
     /// Where to write. What is written to a file is durable only after [`Draft::finish`].
     pub fn device(&self) -> Arc<dyn BlockDevice> {
         let device = Arc::clone(&self.device);
-        match self.being {
+        match &self.being {
             Being::InPlace => device,
+            Being::InDisk(_, window) => Arc::clone(window),
             Being::Unnamed(_) | Being::Named(_) | Being::Copied(..) => Arc::new(Unflushed(device)),
         }
     }
 
     /// Gives up what was written: the output is as it was before [`Output::begin`].
     pub fn give_up(self) -> Output {
-        let (block_device, stream) = match self.being {
-            Being::InPlace => (Arc::into_inner(self.device), None),
-            Being::Copied(_, stream) => (None, Some(stream)),
-            Being::Unnamed(_) | Being::Named(_) => (None, None),
-        };
-        Output {
+        let mut output = Output {
             path: self.path,
-            block_device,
+            block_device: None,
             present: self.present,
-            stream,
+            stream: None,
+            in_disk: None,
+        };
+        match self.being {
+            Being::InPlace => output.block_device = Arc::into_inner(self.device),
+            Being::Copied(_, stream) => output.stream = Some(stream),
+            Being::InDisk(part, _) => output.in_disk = Some(part),
+            Being::Unnamed(_) | Being::Named(_) => {}
         }
+        output
     }
 
     /// The file or block device itself; a file's length may still change.
@@ -346,7 +429,11 @@ impl Draft {
 
     /// The directory temporary files go to.
     pub fn directory(&self) -> &Path {
-        directory_for_files(&self.path, matches!(self.being, Being::InPlace))
+        let is_device = match &self.being {
+            Being::InDisk(part, _) => part.is_block_device,
+            being => matches!(being, Being::InPlace),
+        };
+        directory_for_files(&self.path, is_device)
     }
 
     /// Makes what was written durable, and gives it its name; or copies it to its stream.
@@ -359,6 +446,10 @@ impl Draft {
             return stream.copy(file, &*self.device).map_err(to_stream_failed);
         }
         self.device.flush()?;
+        if let Being::InDisk(part, _) = &mut self.being {
+            part.keep();
+            return Ok(());
+        }
         self.lock_again()?;
         let failed = |source| Error::Output {
             path: self.path.clone(),
@@ -369,7 +460,7 @@ impl Draft {
             _ => Path::new("."),
         };
         let name = match self.being {
-            Being::InPlace | Being::Copied(..) => return Ok(()),
+            Being::InPlace | Being::Copied(..) | Being::InDisk(..) => return Ok(()),
             Being::Named(name) => name,
             // There is no way to link a file over another: a name next to, then the final one.
             Being::Unnamed(file) => {

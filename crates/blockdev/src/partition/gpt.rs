@@ -86,6 +86,8 @@ pub struct Header {
     pub sector: u64,
     /// Sector of the other header.
     pub alternate: u64,
+    /// First sector that a partition may have, and the last one.
+    pub usable: (u64, u64),
     /// First sector of the entries.
     pub entries: u64,
     /// Entries.
@@ -137,6 +139,7 @@ impl Header {
         Ok(Self {
             sector,
             alternate: raw.alternate_lba.get(),
+            usable: (raw.first_usable_lba.get(), raw.last_usable_lba.get()),
             entries: raw.entries_lba.get(),
             count,
             entry_size,
@@ -178,7 +181,22 @@ impl Header {
             return Ok(false);
         }
         parse_entries(&bytes, self.entry_size, sector_size, table);
+        self.reserve(sector_size, table);
         Ok(true)
+    }
+
+    /// Notes where the headers and entries lie: all that no partition may have.
+    fn reserve(&self, sector_size: u64, table: &mut Table) {
+        let (first, last) = self.usable;
+        let byte = |sector: u64| sector.saturating_mul(sector_size);
+        let end = self.sector.max(self.alternate);
+        let places = [(0, first), (last.saturating_add(1), end.saturating_add(1))];
+        // A copy of a disk that was smaller lies before the end.
+        table.reserved = places
+            .into_iter()
+            .filter(|(start, end)| start < end)
+            .map(|(start, end)| byte(start)..byte(end))
+            .collect();
     }
 }
 
@@ -237,6 +255,8 @@ impl RawEntry {
             table: TableKind::Gpt,
             kind: self.kind.to_string(),
             name: String::from_utf16_lossy(&name),
+            uuid: self.unique.to_string(),
+            attributes: self.attributes.get(),
         })
     }
 }
@@ -412,6 +432,8 @@ mod tests {
             table: TableKind::Gpt,
             kind: LINUX.to_owned(),
             name: "wurzel-é".to_owned(),
+            uuid: "03030303-0303-0303-0303-030303030303".to_owned(),
+            attributes: 0,
         };
         assert_eq!(
             table.partitions,

@@ -23,6 +23,9 @@ pub const PROTECTIVE: u8 = 0xee;
 /// `signature` of every table.
 pub const SIGNATURE: u16 = 0xaa55;
 
+/// Where the signature of the disk lies.
+const DISK_SIGNATURE: usize = 440;
+
 /// Links of the extended chain that are followed: as many as Linux numbers partitions.
 const LINKS_MAX: usize = 256;
 
@@ -89,6 +92,8 @@ impl Entry {
             table: TableKind::Mbr,
             kind: format!("{:02x}", self.kind),
             name: String::new(),
+            uuid: String::new(),
+            attributes: 0,
         })
     }
 }
@@ -117,6 +122,13 @@ impl RawTable {
     }
 }
 
+/// The signature of the disk in its first sector; `None` without one.
+#[must_use]
+pub fn disk_signature(sector: &[u8]) -> Option<u32> {
+    let bytes = sector.get(DISK_SIGNATURE..)?.first_chunk()?;
+    Some(u32::from_le_bytes(*bytes)).filter(|&signature| signature != 0)
+}
+
 /// Adds the partitions of an MBR with these `entries` to `table`, logical ones included.
 pub(super) fn read(
     device: &dyn BlockDevice,
@@ -124,6 +136,9 @@ pub(super) fn read(
     sector_size: u64,
     table: &mut Table,
 ) -> Result<(), Error> {
+    if entries.iter().any(|entry| !entry.is_empty()) {
+        table.reserved.push(0..sector_size);
+    }
     for (number, entry) in (1..).zip(entries) {
         if entry.is_partition() {
             table
@@ -185,6 +200,8 @@ impl Chain {
             }
             // Only the first two entries mean something in an extended table.
             let [first, second, _, _] = raw.host_entries();
+            let at = sector.saturating_mul(sector_size);
+            table.reserved.push(at..at.saturating_add(sector_size));
             for entry in [first, second].iter().filter(|entry| entry.is_partition()) {
                 table
                     .partitions

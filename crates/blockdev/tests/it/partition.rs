@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use uext4_blockdev::partition::{self, Table, TableKind, find_file_systems, gpt, mbr};
+use uext4_blockdev::partition::{self, Name, Table, TableKind, find_file_systems, gpt, mbr};
 use uext4_blockdev::{Access, BlockDevice, Error, FileDevice, MemoryDevice, SubDevice};
 
 const MIB: u64 = 1 << 20;
@@ -208,17 +208,17 @@ fn file_systems_are_found_where_they_are() {
         [100 * 512, 30 * 512],
         "in the order of the table"
     );
-    let second = partition::open(device.clone(), 2).unwrap();
+    let second = partition::open(device.clone(), &Name::Number(2)).unwrap();
     assert_eq!(
         second.len(),
         MIB - 100 * 512,
         "cut short at the end of the device"
     );
     assert!(matches!(
-        partition::open(device.clone(), 3),
+        partition::open(device.clone(), &Name::Number(3)),
         Err(Error::OutOfRange { .. })
     ));
-    let error = partition::open(device.clone(), 5).unwrap_err();
+    let error = partition::open(device.clone(), &Name::Number(5)).unwrap_err();
     assert_eq!(
         error.to_string(),
         "there is no partition 5, only 1, 2, 3, 4"
@@ -230,7 +230,7 @@ fn file_systems_are_found_where_they_are() {
         "a file system with a table in its boot sector is one"
     );
     let plain = Arc::new(MemoryDevice::new(4096));
-    let error = partition::open(plain, 1).unwrap_err();
+    let error = partition::open(plain, &Name::Number(1)).unwrap_err();
     assert_eq!(
         error.to_string(),
         "there is no partition 1, only an unpartitioned device"

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use rustix::process::Resource;
+use uext4_blockdev::partition::{Name, Place};
 use uext4_image::{
     BuildOptions, Builder, Error, Excludes, Limits, Output as ImageOutput, Report, Size, Source,
     SourceOptions, Sparse,
@@ -24,6 +25,7 @@ use crate::device_failure::device_failure;
 use crate::ending::wait_for_ending;
 use crate::failure::{Exit, Failure};
 use crate::format::{Format, FormatArgs, mkfs_failure, random_uuid};
+use crate::in_disk;
 use crate::json::Json;
 use crate::messages;
 use crate::overwrite::may_replace;
@@ -70,6 +72,10 @@ pub struct BuildArgs {
     /// Image file, block device, or - for standard output
     #[arg(short, long, value_name = "IMAGE")]
     output: PathBuf,
+    /// Make the file system in this partition of a disk that is there, and change nothing else of
+    /// it: by its number, label or UUID
+    #[arg(long, value_name = "N|LABEL|UUID", conflicts_with = "gpt")]
+    partition: Option<Name>,
     /// Exactly this size, with K, M, G or T; see `uext4 help sizes`; with --gpt or --verity, of
     /// the whole image
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
@@ -287,8 +293,10 @@ pub fn run(args: &BuildArgs, out: &mut Output) -> Result<Exit, Failure> {
     if !args.quiet {
         format.notes.iter().for_each(messages::warning);
     }
+    let offset = format.options.extended.offset;
+    let place = in_disk::place(&args.output, args.partition.as_ref(), offset)?;
     if !args.force && !is_stream(&args.output) {
-        may_replace(&args.output)?;
+        may_replace(&args.output, place.as_ref())?;
     }
     let verbosity = match args.quiet {
         true => Verbosity::Quiet,
@@ -296,8 +304,11 @@ pub fn run(args: &BuildArgs, out: &mut Output) -> Result<Exit, Failure> {
     };
     let report = fill(
         args.inputs()?,
-        &args.output,
-        size,
+        Target {
+            image: &args.output,
+            place,
+            size,
+        },
         &args.fill,
         Some(&args.finish),
         format,
@@ -324,19 +335,29 @@ pub enum Verbosity {
     Quiet,
 }
 
+/// Where an image goes, and how large it is.
+pub struct Target<'a> {
+    /// The file or device.
+    pub image: &'a Path,
+    /// The part of it, if it is a disk of which the rest stays.
+    pub place: Option<Place>,
+    /// The size.
+    pub size: Size,
+}
+
 /// Makes an image of sources; with `finish` also what that adds, and perhaps on standard output.
 ///
 /// # Errors
 /// Exit 2, 4 if the archive is damaged, else 8; nothing is left under the image's name.
 pub fn fill(
     inputs: Inputs,
-    image: &Path,
-    size: Size,
+    target: Target<'_>,
     args: &FillArgs,
     finish: Option<&FinishArgs>,
     mut format: Format,
     verbosity: Verbosity,
 ) -> Result<Report, Failure> {
+    let Target { image, place, size } = target;
     let excludes = Excludes::new(args.exclude.iter().map(String::as_str));
     let uuid = if format.random_uuid {
         Some(random_uuid()?)
@@ -376,7 +397,10 @@ pub fn fill(
         Some(_) if is_stream(image) => finish_args::standard_output(),
         _ => {
             wait_for_ending(image);
-            ImageOutput::look_at(image)
+            match &place {
+                Some(place) => ImageOutput::in_disk(image, place),
+                None => ImageOutput::look_at(image),
+            }
         }
     };
     let to = to.map_err(|error| failure(image, &error))?;
@@ -425,6 +449,9 @@ fn failure_of(image: &Path, error: &Error, bad_path: Exit) -> Failure {
         Error::ContainerImage { .. } => failure.hint(
             "put oci: or docker-archive: before its name: `uext4 build oci:DIRECTORY -o IMAGE`",
         ),
+        Error::InDisk { .. } => {
+            failure.hint("make the partition larger first, or give a smaller --size")
+        }
         Error::DoesNotFit { .. } => failure.hint("give a larger --size, or leave the size out"),
         _ => failure,
     }

@@ -113,7 +113,7 @@ fn replaced(image: &Path, to: &Path, force: bool) -> Result<Option<FileDevice>, 
         return Err(refused("is not a file; a copy of an image is a new file"));
     }
     if !force {
-        may_replace(to)?;
+        may_replace(to, None)?;
     }
     let locked = FileDevice::open(to, Access::ReadOnly).and_then(|file| {
         file.claim()?;

@@ -16,6 +16,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use uext4::FileType;
+use uext4_blockdev::partition::Name;
 use uext4_image::pairs::{Pair, Pairs};
 use uext4_image::walk::Entry;
 
@@ -79,9 +80,9 @@ pub struct DiffArgs {
     /// Its path in NEW, if it has another one there
     #[arg(value_name = "NEW_PATH")]
     new_path: Option<PathBuf>,
-    /// Use partition N of NEW, where --partition is that of IMAGE
-    #[arg(long, value_name = "N", conflicts_with = "new_offset")]
-    new_partition: Option<u32>,
+    /// Use this partition of NEW, where --partition is that of IMAGE
+    #[arg(long, value_name = "N|LABEL|UUID", conflicts_with = "new_offset")]
+    new_partition: Option<Name>,
     /// In NEW, the file system starts this many bytes into the image
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     new_offset: Option<u64>,
@@ -163,7 +164,7 @@ impl DiffArgs {
         let mut image = self.image.clone();
         image.place.image.clone_from(&self.new);
         if self.new_partition.is_some() || self.new_offset.is_some() {
-            image.place.partition = self.new_partition;
+            image.place.partition.clone_from(&self.new_partition);
             image.place.offset = self.new_offset;
         }
         image

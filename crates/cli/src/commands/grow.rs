@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use clap::Args;
-use uext4_blockdev::partition::{self, Partition, TableKind, gpt};
+use uext4_blockdev::partition::{self, Name, Partition, TableKind, gpt};
 use uext4_blockdev::{BlockDevice, Clock, FileDevice, SystemClock};
 use uext4_ondisk::Geometry;
 use uext4_ondisk::superblock::{SUPERBLOCK_OFFSET, SuperBlock};
@@ -161,7 +161,8 @@ fn with_partition(args: &GrowArgs, whole: &Arc<FileDevice>) -> Result<Growing, F
         let what = format_args!("{}: {error}", image.display());
         return Err(Failure::new(Exit::CouldNot, what));
     }
-    let opened = partition::open(Arc::clone(whole) as _, partition.number).map_err(failed)?;
+    let name = Name::Number(partition.number);
+    let opened = partition::open(Arc::clone(whole) as _, &name).map_err(failed)?;
     Ok(Growing {
         device: Arc::new(opened),
         size,
@@ -171,9 +172,10 @@ fn with_partition(args: &GrowArgs, whole: &Arc<FileDevice>) -> Result<Growing, F
 /// The partition that is asked for, or the one that begins last.
 fn chosen(args: &GrowArgs, whole: &dyn BlockDevice) -> Result<Partition, Failure> {
     let image = &args.place.image;
-    let table = partition::scan(whole).map_err(|error| device_failure(image, &error))?;
-    let found = match args.place.partition {
-        Some(number) => table.into_iter().find(|found| found.number == number),
+    let failed = |error| device_failure(image, &error);
+    let table = partition::scan(whole).map_err(failed)?;
+    let found = match &args.place.partition {
+        Some(name) => Some(name.among(&table).map_err(failed)?),
         None => table.into_iter().max_by_key(|found| found.start),
     };
     match found {

@@ -7,15 +7,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
+use uext4_blockdev::partition::{Name, Place, Window};
 use uext4_blockdev::{Access, BlockDevice, FileDevice, SubDevice};
 use uext4_image::{Output as ImageOutput, Size};
 use uext4_mkfs::{Layout, Options};
 use uext4_ondisk::GroupNr;
 
 use super::Output;
-use super::build::{self, FillArgs, Inputs, Verbosity, fill};
+use super::build::{self, FillArgs, Inputs, Target, Verbosity, fill};
+use crate::device_failure::device_failure;
 use crate::failure::{Exit, Failure};
 use crate::format::{Format, FormatArgs, mkfs_failure, size_argument};
+use crate::in_disk;
 use crate::json::Json;
 use crate::messages;
 use crate::mke2fs::CompatArgs;
@@ -48,6 +51,9 @@ pub struct MkfsArgs {
     /// Size with s, K, M, G or T; without a unit in blocks if -b is given, else in KiB
     #[arg(value_name = "SIZE")]
     size: Option<String>,
+    /// Make it in this partition of a disk that is there: by its number, label or UUID
+    #[arg(long, value_name = "N|LABEL|UUID")]
+    partition: Option<Name>,
     /// Copy this directory or tar archive into it (- for an archive on standard input)
     #[arg(short = 'd', value_name = "SOURCE", conflicts_with = "dry_run")]
     source: Option<PathBuf>,
@@ -91,8 +97,10 @@ pub fn run(args: &MkfsArgs, out: &mut Output) -> Result<Exit, Failure> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => false,
         Err(error) => return Err(Failure::io(args.image.display(), &error)),
     };
+    let offset = options.extended.offset;
+    let place = in_disk::place(&args.image, args.partition.as_ref(), offset)?;
     let layout = if exists {
-        over(args, &options)?
+        over(args, &options, place.as_ref())?
     } else {
         anew(args, &mut options)?
     };
@@ -120,16 +128,20 @@ fn filled(args: &MkfsArgs, source: &Path, out: &mut Output) -> Result<Exit, Fail
     note(args, &format)?;
     // As mke2fs has it, whatever the size.
     format.reserved = format.reserved.or(Some(format.options.reserved_percent));
+    let offset = format.options.extended.offset;
+    let place = in_disk::place(&args.image, args.partition.as_ref(), offset)?;
     let there = fs::metadata(&args.image).ok().filter(fs::Metadata::is_file);
-    let size = match (&args.size, there) {
+    let rest = match &place {
+        Some(place) => in_disk::rest_of_file(&args.image, place)?,
+        None => there.map(|file| file.len()).filter(|&len| len > 0),
+    };
+    let size = match (&args.size, rest) {
         (Some(text), _) => Size::Exact(size_argument(text, &format.options)?),
-        (None, Some(file)) if file.len() > format.options.extended.offset => {
-            Size::Exact(file.len() - format.options.extended.offset)
-        }
-        _ => Size::Auto,
+        (None, Some(rest)) => Size::Exact(rest),
+        (None, None) => Size::Auto,
     };
     if args.force == 0 {
-        may_replace(&args.image)?;
+        may_replace(&args.image, place.as_ref())?;
     }
     let verbosity = match args.quiet {
         true => Verbosity::Quiet,
@@ -137,8 +149,11 @@ fn filled(args: &MkfsArgs, source: &Path, out: &mut Output) -> Result<Exit, Fail
     };
     let report = fill(
         Inputs::one(source),
-        &args.image,
-        size,
+        Target {
+            image: &args.image,
+            place,
+            size,
+        },
         &FillArgs::default(),
         None,
         format,
@@ -181,37 +196,53 @@ fn anew(args: &MkfsArgs, options: &mut Options) -> Result<Layout, Failure> {
     Ok(layout)
 }
 
-/// Over what is there: a block device, or a file whose size counts if none is given.
-fn over(args: &MkfsArgs, options: &Options) -> Result<Layout, Failure> {
+/// Over what is there: a block device, a part of a disk, or a file whose size counts if none is
+/// given.
+fn over(args: &MkfsArgs, options: &Options, place: Option<&Place>) -> Result<Layout, Failure> {
     let failed = |error: uext4_blockdev::Error| mkfs_failure(&error.into());
     let device = match args.dry_run {
         true => FileDevice::open(&args.image, Access::ReadOnly).map_err(failed)?,
         false => open::writable(&args.image)?,
     };
-    let offset = options.extended.offset;
+    let device = Arc::new(device);
+    let window = match place {
+        Some(place) => {
+            Window::find(&*device, place).map_err(|e| device_failure(&args.image, &e))?
+        }
+        None => Window::whole(),
+    };
     let kind = fs::metadata(&args.image).map_err(|e| Failure::io(args.image.display(), &e))?;
-    let available = device.len().saturating_sub(offset);
+    let available = window.len_on(&*device);
     let size = options.size.unwrap_or(available);
-    let grows = !kind.file_type().is_block_device() && size > available;
+    let may_grow = !kind.file_type().is_block_device() && window.end.is_none();
+    if size > available && place.is_some() && !may_grow {
+        return Err(in_disk::too_small(&args.image, &window, size, available));
+    }
+    let grows = may_grow && size > available;
     let layout = uext4_mkfs::layout(options, if grows { size } else { available })
         .map_err(|e| mkfs_failure(&e))?;
     if args.dry_run {
         return Ok(layout);
     }
-    let device = Arc::new(device);
-    if args.force == 0 {
-        let place = SubDevice::from_offset(Arc::clone(&device) as _, offset.min(device.len()));
-        let place: Arc<dyn BlockDevice> = Arc::new(place.map_err(failed)?);
+    if args.force == 0 && available > 0 {
+        let place = window.open(Arc::clone(&device) as _).map_err(failed)?;
+        let place: Arc<dyn BlockDevice> = Arc::new(place);
         may_format(&args.image, &place)?;
     }
+    let had = device.len();
     if grows {
         device
-            .set_len(size.saturating_add(offset))
+            .set_len(size.saturating_add(window.start))
             .map_err(failed)?;
     }
-    let device = SubDevice::from_offset(device, offset).map_err(failed)?;
-    uext4_mkfs::format(&layout, &device).map_err(|e| mkfs_failure(&e))?;
-    device.flush().map_err(failed)?;
+    let part = window.open(Arc::clone(&device) as _).map_err(failed)?;
+    let formatted = uext4_mkfs::format(&layout, &part);
+    if formatted.is_err() && grows {
+        // The error that is reported is the one that matters.
+        _ = device.set_len(had);
+    }
+    formatted.map_err(|e| mkfs_failure(&e))?;
+    part.flush().map_err(failed)?;
     Ok(layout)
 }
 

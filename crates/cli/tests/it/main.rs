@@ -13,6 +13,7 @@
 //! | [`cloning`] | is a clone sound, with a UUID of its own in all places, and else the same? |
 //! | [`making`] | are new file systems sound, reproducible, and whole or not there at all? |
 //! | [`sources`] | copies of a tree, fakeroot, files without a size: what does `build` make of them? |
+//! | [`in_disk`] | is a file system made in a disk, and all else there left as it is? |
 //! | [`replacing`] | what is overwritten only after a question, or with an option? |
 //! | [`foreign`] | what is said of images that hold something else than ext? |
 //! | [`changing`] | do the commands that change leave what their namesakes leave? |
@@ -82,6 +83,7 @@ mod growing_mounted;
 mod help;
 mod host;
 mod hostile;
+mod in_disk;
 mod interrupted;
 mod json;
 mod killed;
