@@ -12,10 +12,11 @@
 mod places;
 mod proofs;
 mod tables;
+mod weight;
 
 pub use places::place_of;
 pub use proofs::holds_bitmap;
-pub use tables::looks_like_table;
+pub use tables::holds_table;
 
 use std::collections::HashSet;
 
@@ -32,6 +33,7 @@ use crate::fixed_places::{MetadataOwner, for_each_metadata};
 use crate::problem::GroupProblem;
 use crate::report::Findings;
 use crate::volume::Volume;
+use weight::{Weight, weigh};
 
 /// Blocks of metadata at one stretch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +51,7 @@ struct Span {
 pub fn run(volume: &Volume, findings: &Findings<'_>) -> Result<()> {
     let bad_sums = bad_sums(volume)?;
     let groups = volume.groups();
-    let mut wrong = wrong_places(volume.geometry(), &groups);
+    let mut wrong = wrong_places(volume, &groups)?;
     wrong.extend(proofs::misplaced(volume, &groups, &bad_sums)?);
     wrong.sort_unstable();
     wrong.dedup();
@@ -113,9 +115,9 @@ pub fn is_in_group(geometry: &Geometry, group: GroupNr, start: Pblk, len: u64) -
     start.0 >= first && start.0.saturating_add(len) <= end
 }
 
-/// The bitmaps and tables whose places cannot be, or overlap others. Of two that overlap the one
-/// that is out of line counts as wrong; where that cannot be known, both.
-fn wrong_places(geometry: &Geometry, groups: &[GroupDesc]) -> Vec<MetadataOwner> {
+/// The bitmaps and tables whose places cannot be, or overlap others.
+fn wrong_places(volume: &Volume, groups: &[GroupDesc]) -> Result<Vec<MetadataOwner>> {
+    let geometry = volume.geometry();
     let mut wrong = Vec::new();
     let mut spans = Vec::with_capacity(groups.len().saturating_mul(4));
     for_each_metadata(geometry, groups, |owner, start, len| {
@@ -133,25 +135,44 @@ fn wrong_places(geometry: &Geometry, groups: &[GroupDesc]) -> Vec<MetadataOwner>
     for span in spans {
         match last {
             Some(before) if span.start < before.start.saturating_add(before.len) => {
-                let is_head = |span: &Span| matches!(span.owner, MetadataOwner::Head(_));
-                let is_bitmap = |span: &Span| span.owner.is_bitmap();
-                let usual = |span: &Span| {
-                    places::usual(geometry, groups, span.owner) == Some(Pblk(span.start))
-                };
-                // A bitmap is worked out anew, a table is not.
-                let is_lesser = || is_bitmap(&span) && !is_bitmap(&before) && !usual(&span);
-                if is_head(&before) || !is_head(&span) && (usual(&before) || is_lesser()) {
-                    wrong.push(span.owner);
-                } else {
+                if gives_way(volume, groups, &before, &span)? {
                     wrong.push(before.owner);
                     last = Some(span);
+                } else {
+                    wrong.push(span.owner);
                 }
             }
             _ => last = Some(span),
         }
     }
     wrong.sort_unstable();
-    wrong
+    Ok(wrong)
+}
+
+/// Whether of two that overlap it is the first one that is in a wrong place: what lies there
+/// decides, then which one is out of line.
+fn gives_way(volume: &Volume, groups: &[GroupDesc], before: &Span, span: &Span) -> Result<bool> {
+    let is_head = |span: &Span| matches!(span.owner, MetadataOwner::Head(_));
+    if is_head(before) || is_head(span) {
+        return Ok(!is_head(before));
+    }
+    let weight_of = |span: &Span| match span.owner {
+        MetadataOwner::InodeTable(group) => weigh(volume, group, Pblk(span.start)),
+        _ => Ok(Weight::default()),
+    };
+    let (first, second) = (weight_of(before)?, weight_of(span)?);
+    // A bitmap is worked out anew, a table is not.
+    if first.outweighs(second) || span.owner.is_bitmap() && first.is_proved() {
+        return Ok(false);
+    }
+    if second.outweighs(first) || before.owner.is_bitmap() && second.is_proved() {
+        return Ok(true);
+    }
+    let usual = |span: &Span| {
+        places::usual(volume.geometry(), groups, span.owner) == Some(Pblk(span.start))
+    };
+    let is_lesser = || span.owner.is_bitmap() && !before.owner.is_bitmap() && !usual(span);
+    Ok(!usual(before) && !is_lesser())
 }
 
 /// Sums anew what `places` has not written already; `wrong` is what it mended.

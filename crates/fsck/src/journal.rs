@@ -21,10 +21,11 @@ mod fast_commits;
 mod older;
 mod repair;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use uext4_blockdev::BlockDevice;
-use uext4_jbd2::{Recovery, ReplayedBlock, recover};
+use uext4_jbd2::{LogRun, Recovery, ReplayedBlock, recover};
 use uext4_ondisk::features::{Compat, Incompat};
 use uext4_ondisk::inode::{FileType, I_BLOCK_LEN, InodeFlags, RawInode};
 use uext4_ondisk::journal::{JournalHeader, JournalSuperblock, MIN_JOURNAL_BLOCKS, unescape};
@@ -198,6 +199,17 @@ fn clear_recover(volume: &Volume, cause: Cause) -> Result<()> {
             bytes[skip..skip + 1024].copy_from_slice(superblock.as_bytes());
         }
     })
+}
+
+/// The blocks of the journal, as far as they are known: what lies there is no more than a copy.
+///
+/// # Errors
+/// Of the device and of the overlay.
+pub fn runs(volume: &Volume) -> Result<Vec<Range<u64>>> {
+    let found = find(volume)?;
+    let runs = found.into_iter().flat_map(|found| found.map.runs);
+    let range = |run: LogRun| run.start.0..run.start.0.saturating_add(run.len.into());
+    Ok(runs.map(range).collect())
 }
 
 /// Whether the journal is said to be on another device.

@@ -6,7 +6,8 @@ use uext4_ondisk::group_desc::{GroupDesc, desc_checksum};
 use uext4_ondisk::num::index;
 use uext4_ondisk::{Geometry, GroupNr, Pblk};
 
-use super::tables::{SEARCHED_MAX, is_table_of, looks_like_table, search};
+use super::tables::{SEARCHED_MAX, search};
+use super::weight::{Weight, weigh};
 use super::{BadSum, can_be, may_be_stale, read_all_unless};
 use crate::error::{Error, Result};
 use crate::finding::{Finding, Place};
@@ -331,15 +332,17 @@ fn known_place(volume: &Volume, taken: &mut Taken, owner: MetadataOwner) -> Resu
     if !matches!(owner, MetadataOwner::InodeTable(_)) {
         return Ok(usual);
     }
-    match usual {
-        Some(at) if looks_like_table(volume, group, at)? => Ok(usual),
-        _ => {
-            let mut budget = taken.budget;
-            let found = search(volume, group, &mut budget, fits)?;
-            taken.budget = budget;
-            Ok(found)
-        }
+    let weight = usual.map_or(Ok(None), |at| weigh(volume, group, at).map(Some))?;
+    // Of zeroes nothing is known, if inodes are to be there.
+    let is_empty = volume.group(group).free_inodes >= geometry.inodes_per_group.get();
+    if weight.is_some_and(|weight| weight.speaks_for() || is_empty && weight.holds()) {
+        return Ok(usual);
     }
+    let mut budget = taken.budget;
+    let found = search(volume, group, &mut budget, fits)?;
+    taken.budget = budget;
+    let usual = usual.filter(|_| weight.is_some_and(Weight::holds));
+    Ok(found.or(usual))
 }
 
 /// Makes an inode table at `to`: of zeroes, or of what lies at its old place. Where that is in the
@@ -347,10 +350,10 @@ fn known_place(volume: &Volume, taken: &mut Taken, owner: MetadataOwner) -> Resu
 fn move_table(volume: &Volume, group: GroupNr, old: Pblk, to: Pblk, cause: Cause) -> Result<()> {
     let geometry = volume.geometry();
     let len = u64::from(geometry.itable_blocks());
-    let is_whole = geometry.contains(old, len) && is_table_of(volume, group, old)?;
+    let is_worth_it = geometry.contains(old, len) && weigh(volume, group, old)?.speaks_for();
     let mut bytes = vec![0; geometry.block_size.len()];
     for skip in 0..len {
-        if is_whole {
+        if is_worth_it {
             let from = Pblk(old.0.saturating_add(skip));
             volume.overlay().read_block(from, &mut bytes)?;
         }

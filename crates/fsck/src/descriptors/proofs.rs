@@ -3,7 +3,7 @@
 //! A place can be possible and wrong, in the middle of a file. Taken for a bitmap, the file's
 //! block would be written over. So where a backup of the descriptors, or the order in which mke2fs
 //! lays out a group, names another place, the contents of both decide: a bitmap has as many free
-//! bits as its descriptor counts, and its checksum; a table begins with inodes. Of what was never
+//! bits as its descriptor counts, and its checksum; of a table see `weight`. Of what was never
 //! initialised contents say nothing: a backup with a right checksum decides, if the descriptor's
 //! own is wrong or the usual order agrees. Nothing is read where all agree.
 
@@ -14,7 +14,8 @@ use uext4_ondisk::num::index;
 use uext4_ondisk::{GroupNr, Pblk};
 
 use super::places::{len_of, parts, place_of, usual};
-use super::tables::{SEARCHED_MAX, looks_like_table, search};
+use super::tables::{SEARCHED_MAX, holds_table, search};
+use super::weight::weigh;
 use super::{BadSum, can_be};
 use crate::error::Result;
 use crate::fixed_places::MetadataOwner;
@@ -74,8 +75,7 @@ pub(super) fn misplaced(
             let is_suspect = by_backup && !is_initialised(desc, part) && (is_bad || is_usual());
             if can_be(geometry, group, other, len_of(geometry, part))
                 && is_possible
-                && (is_suspect || !holds(volume, part, desc, now)?)
-                && holds(volume, part, desc, other)?
+                && outweighs(volume, part, desc, [now, other], is_suspect)?
             {
                 wrong.push(part);
             }
@@ -84,13 +84,31 @@ pub(super) fn misplaced(
     Ok(wrong)
 }
 
+/// Whether more speaks for another place than for the present one, of `[now, other]`. One that
+/// is suspect says nothing for itself.
+fn outweighs(
+    volume: &Volume,
+    owner: MetadataOwner,
+    desc: &GroupDesc,
+    [now, other]: [Pblk; 2],
+    is_suspect: bool,
+) -> Result<bool> {
+    if let MetadataOwner::InodeTable(group) = owner
+        && !is_suspect
+        && is_initialised(desc, owner)
+    {
+        return Ok(weigh(volume, group, other)?.outweighs(weigh(volume, group, now)?));
+    }
+    Ok((is_suspect || !holds(volume, owner, desc, now)?) && holds(volume, owner, desc, other)?)
+}
+
 /// Whether a place holds what it should, as its descriptor counts it. Of what was never
 /// initialised nothing can be said: it counts as held.
 fn holds(volume: &Volume, owner: MetadataOwner, desc: &GroupDesc, place: Pblk) -> Result<bool> {
     match owner {
         _ if !is_initialised(desc, owner) => Ok(true),
         MetadataOwner::Head(_) => Ok(true),
-        MetadataOwner::InodeTable(group) => looks_like_table(volume, group, place),
+        MetadataOwner::InodeTable(group) => holds_table(volume, group, place),
         _ => holds_bitmap(volume, owner, desc, place),
     }
 }

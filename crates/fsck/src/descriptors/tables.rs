@@ -1,12 +1,11 @@
 //! Inode tables, known by what they hold.
 
-use uext4_ondisk::extent::{EXT4_EXT_MAGIC, EXTENT_ENTRY_LEN, RawExtent, header};
-use uext4_ondisk::indirect::number_at;
-use uext4_ondisk::inode::{FileType, InodeFlags, RawInode, inode_checksum, stored_checksum};
+use uext4_ondisk::inode::{FileType, RawInode, inode_checksum, stored_checksum};
 use uext4_ondisk::{GroupNr, Ino, Pblk};
-use zerocopy::FromBytes;
 
+use super::weight::{begins_directory, first_block, weigh};
 use crate::error::Result;
+use crate::journal;
 use crate::volume::{Volume, generation};
 
 /// Most blocks that are read in the search for tables.
@@ -14,8 +13,14 @@ pub(super) const SEARCHED_MAX: u64 = 1 << 20;
 /// Bytes that are read at a time in the search.
 const PIECE: u64 = 1 << 20;
 
+/// Whether no more speaks against a table at a place than for it.
+pub fn holds_table(volume: &Volume, group: GroupNr, at: Pblk) -> Result<bool> {
+    Ok(begins_well(volume, group, at)? || weigh(volume, group, at)?.holds())
+}
+
 /// Whether the first inodes at a place are ones: known types or zeroes, and in group 0 the root.
-pub fn looks_like_table(volume: &Volume, group: GroupNr, at: Pblk) -> Result<bool> {
+/// That is most tables; if not, all of a table is heard.
+fn begins_well(volume: &Volume, group: GroupNr, at: Pblk) -> Result<bool> {
     let geometry = volume.geometry();
     let mut bytes = vec![0; geometry.block_size.len()];
     volume.overlay().read_block(at, &mut bytes)?;
@@ -41,7 +46,8 @@ pub fn looks_like_table(volume: &Volume, group: GroupNr, at: Pblk) -> Result<boo
 }
 
 /// Looks for the table of a group that nothing names any more, in the blocks that its flexible
-/// group may have. `None` if none is there for certain. `budget` is how many blocks may be read.
+/// group may have and the journal has not. `None` if none is there for certain. `budget` is how
+/// many blocks may be read.
 pub(super) fn search(
     volume: &Volume,
     group: GroupNr,
@@ -56,6 +62,8 @@ pub(super) fn search(
     let end = start.saturating_add(len).min(geometry.blocks_count);
     let mut at = start;
     let mut bytes = vec![0; usize::try_from(PIECE).unwrap_or(0)];
+    let journal = journal::runs(volume)?;
+    let is_copy = |block: Pblk| journal.iter().any(|run| run.contains(&block.0));
     while at < end && *budget > 0 {
         let blocks = (PIECE >> geometry.block_size.log2())
             .min(end - at)
@@ -69,7 +77,7 @@ pub(super) fn search(
             .map(Pblk)
             .zip(piece.chunks_exact(geometry.block_size.len()))
         {
-            if begins_table(volume, group, bytes)? && may_be(block) {
+            if begins_table(volume, group, bytes)? && may_be(block) && !is_copy(block) {
                 return Ok(Some(block));
             }
         }
@@ -79,15 +87,8 @@ pub(super) fn search(
     Ok(None)
 }
 
-/// Whether the table of a group begins at a place for certain; see [`search`].
-pub(super) fn is_table_of(volume: &Volume, group: GroupNr, at: Pblk) -> Result<bool> {
-    let mut bytes = vec![0; volume.geometry().block_size.len()];
-    volume.overlay().read_block(at, &mut bytes)?;
-    begins_table(volume, group, &bytes)
-}
-
-/// Whether a block is the first one of a group's inode table for certain: its inodes have the
-/// checksums of these numbers; without checksums, the root is there and leads to itself.
+/// Whether a block is the first one of a group's inode table for certain: most of its inodes have
+/// the checksums of these numbers; without checksums, the root is there and leads to itself.
 fn begins_table(volume: &Volume, group: GroupNr, bytes: &[u8]) -> Result<bool> {
     let geometry = volume.geometry();
     let first = group.0.saturating_mul(geometry.inodes_per_group.get());
@@ -99,14 +100,11 @@ fn begins_table(volume: &Volume, group: GroupNr, bytes: &[u8]) -> Result<bool> {
             _ => Ok(false),
         };
     };
-    let mut has_any = false;
-    for (ino, inode) in inodes.filter(|(_, inode)| inode.iter().any(|&byte| byte != 0)) {
-        if stored_checksum(inode) != inode_checksum(inode, seed, ino, generation(inode)) {
-            return Ok(false);
-        }
-        has_any = true;
-    }
-    Ok(has_any)
+    let in_use = inodes.filter(|(_, inode)| inode.iter().any(|&byte| byte != 0));
+    let (right, wrong): (Vec<_>, Vec<_>) = in_use.partition(|(ino, inode)| {
+        stored_checksum(inode) == inode_checksum(inode, seed, *ino, generation(inode))
+    });
+    Ok(right.len() > wrong.len())
 }
 
 fn holds_root(volume: &Volume, bytes: &[u8]) -> Result<bool> {
@@ -121,25 +119,10 @@ fn holds_root(volume: &Volume, bytes: &[u8]) -> Result<bool> {
     let Some(root) = root.filter(is_root) else {
         return Ok(false);
     };
-    let flags = InodeFlags::from_bits_retain(root.i_flags.get());
-    let block = match flags.contains(InodeFlags::EXTENTS) {
-        true => first_extent(&root),
-        false => Some(Pblk(number_at(&root.i_block, 0).into())),
-    };
-    let Some(block) = block.filter(|&block| block.0 != 0 && geometry.contains(block, 1)) else {
+    let Some(block) = first_block(geometry, &root) else {
         return Ok(false);
     };
     let mut names = vec![0; geometry.block_size.len()];
     volume.overlay().read_block(block, &mut names)?;
-    // "." and its number.
-    Ok(names.starts_with(&[2, 0, 0, 0, 12, 0, 1]) && names.get(8..9) == Some(b"."))
-}
-
-/// The first block of an extent tree that has no more than its root.
-fn first_extent(inode: &RawInode) -> Option<Pblk> {
-    let head = header(&inode.i_block)?;
-    let is_leaf = head.eh_magic.get() == EXT4_EXT_MAGIC && head.eh_depth.get() == 0;
-    let entry = inode.i_block.get(EXTENT_ENTRY_LEN..EXTENT_ENTRY_LEN * 2)?;
-    let extent = RawExtent::ref_from_bytes(entry).ok()?.get();
-    (is_leaf && head.eh_entries.get() != 0 && extent.lblk.0 == 0).then_some(extent.pblk)
+    Ok(begins_directory(&names) == Some(Ino::ROOT))
 }

@@ -48,7 +48,7 @@ pub fn run(volume: &Volume, findings: &Findings<'_>) -> Result<bool> {
         Some(right) => right,
         None if is_inside(&table)
             && geometry.contains(table, 1)
-            && descriptors::looks_like_table(volume, GroupNr(0), table)? =>
+            && descriptors::holds_table(volume, GroupNr(0), table)? =>
         {
             room
         }

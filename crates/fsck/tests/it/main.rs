@@ -12,3 +12,4 @@ mod judge;
 mod kernel;
 mod power_cut;
 mod randomly;
+mod structures;

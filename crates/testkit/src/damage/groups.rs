@@ -2,9 +2,9 @@
 
 use uext4_ondisk::group_desc::{BG_BLOCK_UNINIT, BG_INODE_UNINIT, BG_INODE_ZEROED, GroupDesc};
 use uext4_ondisk::num::index;
-use uext4_ondisk::{GroupNr, Pblk};
+use uext4_ondisk::{GroupNr, Ino, Pblk};
 
-use super::{Bitmap, Kind, Target};
+use super::{Bitmap, Kind, Known, Target};
 
 /// Changes the descriptor of one of the groups that this is true for.
 fn desc(
@@ -335,12 +335,73 @@ pub(super) const KINDS: &[Kind] = &[
         }
         Some(())
     }),
+    Kind::new(
+        "inode-mode-odd-with-a-copy-in-the-journal",
+        "has_journal",
+        |t| {
+            let table = copy_table_to_the_journal(t, has_inodes)?;
+            let first = t.geometry().first_ino;
+            let inodes = inodes_of_block(t, table).map(|known| known.ino);
+            let inodes: Vec<_> = inodes.filter(|ino| ino.0 > first).collect();
+            let ino = t.one_of(&inodes)?;
+            t.hurt.inodes.insert(ino);
+            t.inode(ino, |raw| {
+                raw.i_mode = (raw.i_mode.get() | 0xF000).into();
+            })
+        },
+    ),
+    Kind::new(
+        "root-mode-odd-with-a-copy-in-the-journal",
+        "has_journal",
+        |t| {
+            copy_table_to_the_journal(t, |_| true)?;
+            t.inode(Ino::ROOT, |raw| {
+                raw.i_mode = (raw.i_mode.get() | 0xF000).into();
+            })
+        },
+    ),
+    Kind::new(
+        "inode-table-block-noise-with-a-copy-in-the-journal",
+        "has_journal",
+        |t| {
+            let table = copy_table_to_the_journal(t, has_inodes)?;
+            hurt_block_of_table(t, table);
+            for at in 0..t.geometry().block_size.len() {
+                let byte = t.random.next_u64() as u8;
+                t.block(table)[at] = byte;
+            }
+            Some(())
+        },
+    ),
 ];
+
+/// Leaves copies of the first block of a group's table in the log, as transactions do that were
+/// checkpointed. Of the first group that this is true for and whose first block has inodes.
+fn copy_table_to_the_journal(
+    t: &mut Target<'_>,
+    is_meant: impl Fn(&GroupDesc) -> bool,
+) -> Option<Pblk> {
+    let groups = t.clean.groups.iter().filter(|desc| is_meant(desc));
+    let table = groups.map(|desc| desc.inode_table).next()?;
+    let copy = t.clean.block(table).to_vec();
+    let journal = t.clean.known(Ino::JOURNAL)?;
+    let blocks = journal.blocks.iter().skip(3).step_by(5).take(9);
+    for mapped in blocks {
+        t.block(mapped.pblk).copy_from_slice(&copy);
+    }
+    Some(table)
+}
+
+/// The inodes of a block of a table.
+fn inodes_of_block<'a>(t: &Target<'a>, block: Pblk) -> impl Iterator<Item = &'a Known> {
+    let bytes = t.clean.place(block)..t.clean.place(Pblk(block.0 + 1));
+    let clean = t.clean;
+    let inodes = clean.inodes.iter();
+    inodes.filter(move |known| bytes.contains(&clean.inode_place(known.ino).start))
+}
 
 /// The inodes of a block of a table may lose everything.
 fn hurt_block_of_table(t: &mut Target<'_>, block: Pblk) {
-    let bytes = t.clean.place(block)..t.clean.place(Pblk(block.0 + 1));
-    let inodes = t.clean.inodes.iter().map(|known| known.ino);
-    let inodes = inodes.filter(|&ino| bytes.contains(&t.clean.inode_place(ino).start));
+    let inodes: Vec<_> = inodes_of_block(t, block).map(|known| known.ino).collect();
     t.hurt.inodes.extend(inodes);
 }
