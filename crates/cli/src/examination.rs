@@ -49,6 +49,7 @@ impl ExamineArgs {
             replay: !self.image.no_replay,
             older_copies: false,
             shared_blocks: SharedBlocks::Clone,
+            loss_max: default.loss_max,
             rebuild_directories: false,
             abandoned_mmp: None,
             now: now(),

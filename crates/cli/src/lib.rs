@@ -39,6 +39,7 @@ mod inode_flags;
 mod interrupt;
 mod json;
 mod listener;
+mod losses;
 mod messages;
 mod metrics;
 mod missing;

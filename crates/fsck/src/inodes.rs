@@ -43,7 +43,8 @@ use crate::threads;
 
 use worker::Worker;
 
-pub use symlink::inline_value;
+pub use metadata::claim as claim_metadata;
+pub use symlink::{inline_contents, inline_value};
 
 /// What all threads of the pass have in common.
 #[derive(Debug, Default)]

@@ -36,6 +36,7 @@
 //! Every number read from the image is bounded before it is used; every walk has an end that does
 //! not depend on the image's word; no input makes it panic.
 
+mod account;
 pub mod apply;
 mod backups;
 mod bitmaps;
@@ -45,6 +46,7 @@ mod copies;
 mod descriptors;
 mod directories;
 mod directory_list;
+mod emptied;
 mod error;
 mod fast_commits;
 mod finding;
@@ -86,6 +88,7 @@ mod volume;
 mod xattr;
 mod xattr_blocks;
 
+pub use account::{Lost, LostName};
 pub use clusters::ClusterSet;
 pub use error::{Error, Result};
 pub use finding::{Finding, Place};

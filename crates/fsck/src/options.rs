@@ -62,6 +62,10 @@ pub struct Options {
     pub older_copies: bool,
     /// What becomes of blocks that more than one owner claims.
     pub shared_blocks: SharedBlocks,
+    /// Most names that may be lost with a structure that is made anew, empty, because it was found
+    /// nowhere: see [`crate::Outcome::loses_too_much`]. A plan with more is made all the same, for
+    /// users to decide on.
+    pub loss_max: u64,
     /// Build the index of all directories anew (`-D`).
     pub rebuild_directories: bool,
     /// The number in the block for multiple mount protection that a host left there which is no
@@ -85,6 +89,7 @@ impl Default for Options {
             replay: true,
             older_copies: false,
             shared_blocks: SharedBlocks::Clone,
+            loss_max: 0,
             rebuild_directories: false,
             abandoned_mmp: None,
             now: 0,

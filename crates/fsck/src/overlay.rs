@@ -294,6 +294,11 @@ impl Overlay {
         Ok(())
     }
 
+    /// The changed blocks by number, in order, without copies of what the device holds.
+    pub fn changed_blocks(&self) -> Vec<u64> {
+        self.changes.read().blocks.keys().copied().collect()
+    }
+
     /// The changed blocks in order, one at a time; those that came back to what the device holds
     /// are left out.
     ///

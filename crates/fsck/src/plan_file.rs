@@ -19,6 +19,7 @@ use uext4_ondisk::num::len64;
 use uext4_ondisk::superblock::SUPERBLOCK_OFFSET;
 use uext4_ondisk::{BlockSize, Pblk};
 
+use crate::account::Lost;
 use crate::error::{Error, Result};
 use crate::finding::Finding;
 use crate::overlay::{ChangedBlock, Overlay};
@@ -41,8 +42,33 @@ struct Head {
     writes: u64,
     /// Whether the result is a consistent file system. If not, the plan is only to be read.
     consistent: bool,
+    /// What it takes out of the tree; not there if that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    lost: Option<LostLine>,
     /// The runs of blocks of the redo log, if there is room for one.
     log: Option<Vec<LogRun>>,
+}
+
+/// What a plan takes out of the tree: the fields of [`Lost`].
+#[derive(Debug, Serialize, Deserialize)]
+struct LostLine {
+    files: u64,
+    names: u64,
+    bytes: u64,
+    attributes: u64,
+    with_structures: u64,
+}
+
+impl LostLine {
+    fn new(lost: &Lost) -> Self {
+        Self {
+            files: lost.files,
+            names: lost.names,
+            bytes: lost.bytes,
+            attributes: lost.attributes,
+            with_structures: lost.with_structures,
+        }
+    }
 }
 
 /// The line of a finding.
@@ -139,6 +165,8 @@ pub struct Planned<'a> {
     pub findings: &'a [(Cause, Finding)],
     /// Whether the result is a consistent file system.
     pub consistent: bool,
+    /// What it takes out of the tree, if that is known.
+    pub lost: Option<&'a Lost>,
 }
 
 /// Writes the plan as lines of JSON.
@@ -165,6 +193,7 @@ pub fn write(
         findings: findings.len() as u64,
         writes: writes.count(),
         consistent: outcome.consistent,
+        lost: outcome.lost.map(LostLine::new),
         log: writes.log().map(<[LogRun]>::to_vec),
     })?;
     for (number, (_, finding)) in (1..).zip(findings) {
@@ -419,6 +448,7 @@ mod tests {
         let outcome = Planned {
             findings: &[(Cause(7), finding)],
             consistent,
+            lost: None,
         };
         let mut text = Vec::new();
         write(&mut text, &overlay, &writes, &outcome).unwrap();
@@ -487,6 +517,7 @@ mod tests {
         let planned = Planned {
             findings: &findings,
             consistent: true,
+            lost: None,
         };
         let writes = Writes::of_plan(BlockSize::MIN, vec![1, 9], None, 64 << 10);
         let mut text = Vec::new();

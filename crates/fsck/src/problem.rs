@@ -64,9 +64,6 @@ pub enum Loss {
     File,
 }
 
-/// How many kinds of [`Loss`] there are.
-pub const LOSSES: usize = Loss::File as usize + 1;
-
 impl Loss {
     /// For programs and documents.
     pub const fn name(self) -> &'static str {

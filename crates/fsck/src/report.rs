@@ -7,10 +7,12 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+use uext4_ondisk::GroupNr;
 
+use crate::emptied::Emptied;
 use crate::finding::Finding;
 use crate::problem::{
-    GroupProblem, JournalProblem, LOSSES, Problem, QuotaProblem, Severity, SuperblockProblem,
+    GroupProblem, JournalProblem, Loss, Problem, QuotaProblem, Severity, SuperblockProblem,
 };
 
 /// The number of a finding: the cause of a change. Numbers are given in any order while a pass
@@ -170,10 +172,10 @@ pub struct Findings<'a> {
     count: AtomicU64,
     notes: AtomicU64,
     held: Held,
-    /// How many may lose each kind of [`crate::Loss`].
-    losses: [AtomicU64; LOSSES],
     not_safe: AtomicBool,
+    may_lose: AtomicBool,
     left_fast_commits: AtomicBool,
+    emptied: Mutex<Emptied>,
     open: Mutex<Vec<(Cause, Finding)>>,
     kept: Mutex<Vec<(Cause, Finding)>>,
 }
@@ -188,9 +190,10 @@ impl<'a> Findings<'a> {
             count: AtomicU64::new(0),
             notes: AtomicU64::new(0),
             held: Held::default(),
-            losses: Default::default(),
             not_safe: AtomicBool::new(false),
+            may_lose: AtomicBool::new(false),
             left_fast_commits: AtomicBool::new(false),
+            emptied: Mutex::default(),
             open: Mutex::default(),
             kept: Mutex::default(),
         }
@@ -214,9 +217,14 @@ impl<'a> Findings<'a> {
             _ => self.count.fetch_add(1, Ordering::Relaxed),
         };
         self.observer.reported(&finding);
-        self.losses[finding.problem.info().loss as usize].fetch_add(1, Ordering::Relaxed);
         if finding.problem.info().severity == Severity::Damage {
             self.not_safe.store(true, Ordering::Relaxed);
+        }
+        if matches!(
+            finding.problem.info().loss,
+            Loss::Name | Loss::Data | Loss::File
+        ) {
+            self.may_lose.store(true, Ordering::Relaxed);
         }
         let cause = Cause(self.next.fetch_add(1, Ordering::Relaxed));
         let mut open = self.open.lock();
@@ -288,11 +296,9 @@ impl<'a> Findings<'a> {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// How many may lose each kind of [`Loss`], kept or not.
-    pub fn losses(&self) -> [u64; LOSSES] {
-        self.losses
-            .each_ref()
-            .map(|count| count.load(Ordering::Relaxed))
+    /// Whether a remedy may lose files, names or contents.
+    pub fn may_lose(&self) -> bool {
+        self.may_lose.load(Ordering::Relaxed)
     }
 
     /// Notes that they could not be replayed.
@@ -303,6 +309,21 @@ impl<'a> Findings<'a> {
     /// Whether they could not be replayed.
     pub fn has_left_fast_commits(&self) -> bool {
         self.left_fast_commits.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the inode table of a group was made anew, empty.
+    pub fn empty_table(&self, group: GroupNr) {
+        self.emptied.lock().tables.insert(group);
+    }
+
+    /// Notes that the root directory was.
+    pub fn empty_root(&self) {
+        self.emptied.lock().root = true;
+    }
+
+    /// What was made anew, empty.
+    pub fn emptied(&self) -> Emptied {
+        self.emptied.lock().clone()
     }
 
     /// Whether a human should read the plan.

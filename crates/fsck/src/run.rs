@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use uext4_blockdev::BlockDevice;
 
+use crate::account::{self, Lost};
 use crate::clusters::ClusterSet;
 use crate::error::{Error, Result};
 use crate::finding::{Finding, Place};
 use crate::mmp::{Pause, while_claimed};
 use crate::options::Options;
 use crate::overlay::Overlay;
-use crate::problem::{LOSSES, Loss, Severity, SuperblockProblem};
+use crate::problem::{Severity, SuperblockProblem};
 use crate::record::{self, Record, When};
 use crate::redo::{FoundLog, clear_pointer};
 use crate::report::{Cause, Findings, Observer, Pass, Progress};
@@ -34,9 +35,11 @@ pub struct Outcome {
     pub findings: Vec<(Cause, Finding)>,
     /// Whether the first round found nothing that is more than a note.
     pub was_clean: bool,
-    /// How many findings may lose each kind of [`crate::Loss`], kept or not; see
-    /// [`Outcome::losing`].
-    losses: [u64; LOSSES],
+    /// What the changes take out of the tree; `None` of an examination, of changes that do not lead
+    /// to a consistent file system, and where the tree before cannot be read at all.
+    pub lost: Option<Lost>,
+    /// [`Options::loss_max`].
+    loss_max: u64,
     /// Whether a human should read the plan: something is [`crate::Severity::Damage`].
     pub has_damage: bool,
     /// The device with all changes.
@@ -52,9 +55,11 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// How many findings may lose this much, kept or not.
-    pub fn losing(&self, loss: Loss) -> u64 {
-        self.losses[loss as usize]
+    /// How many names would be lost with structures that are made anew, empty, if that is more
+    /// than the options allow to be written where nobody is asked.
+    pub fn loses_too_much(&self) -> Option<u64> {
+        let lost = self.lost.as_ref()?.with_structures;
+        (lost > self.loss_max).then_some(lost)
     }
 
     /// Adds a note to the changes: that the file system was unmounted without errors, that it was
@@ -159,6 +164,12 @@ fn rounds(
     if !was_clean && rounds_max > 1 {
         (overlay, used, is_clean) = until_clean(overlay, used, &later, &findings, rounds_max - 1)?;
     }
+    let mut lost = None;
+    if was_clean {
+        lost = Some(Lost::default());
+    } else if is_clean {
+        (lost, overlay) = account::compare(device, &later, overlay, &findings)?;
+    }
     overlay.settle()?;
     Ok(Outcome {
         summary: Summary {
@@ -167,7 +178,8 @@ fn rounds(
             ..summary
         },
         was_clean,
-        losses: findings.losses(),
+        lost,
+        loss_max: options.loss_max,
         has_damage: findings.has_damage(),
         findings: findings.into_kept(),
         overlay,

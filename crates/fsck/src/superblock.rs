@@ -69,18 +69,11 @@ pub struct Opened {
 /// [`Error::NotExt4`], [`Error::Features`], [`Error::CutOff`], [`Error::Refused`]; of the device
 /// and of the overlay.
 pub fn open(overlay: Overlay, options: &Options, findings: &Findings<'_>) -> Result<Opened> {
-    let found = usable(&overlay, options, findings)?;
-    let mut volume = volume(overlay, found.geometry, found.superblock, options)?;
-    mmp::refuse_if_in_use(&volume, options)?;
-    let mut replay = Replay::NotNeeded;
-    let mut fast_commits = None;
-    if let Some(replayed) = journal::replay(&volume, options, findings)? {
-        replay = Replay::Done;
-        fast_commits = replayed.fast_commits;
-        let overlay = volume.into_overlay();
-        let found = usable(&overlay, options, findings)?;
-        volume = self::volume(overlay, found.geometry, found.superblock, options)?;
-    }
+    let (opened, replay) = replayed(overlay, options, findings)?;
+    let Opened {
+        volume,
+        mut fast_commits,
+    } = opened;
     let superblock = volume.superblock();
     let overlay = volume.into_overlay();
     let mut mender = checks::Mender::new(superblock, &overlay, findings);
@@ -116,6 +109,34 @@ pub fn open(overlay: Overlay, options: &Options, findings: &Findings<'_>) -> Res
         volume,
         fast_commits,
     })
+}
+
+/// Finds the superblock to use, and replays the log of the journal. No descriptor is checked.
+///
+/// # Errors
+/// As [`open`].
+pub fn replayed(
+    overlay: Overlay,
+    options: &Options,
+    findings: &Findings<'_>,
+) -> Result<(Opened, Replay)> {
+    let found = usable(&overlay, options, findings)?;
+    let mut volume = volume(overlay, found.geometry, found.superblock, options)?;
+    mmp::refuse_if_in_use(&volume, options)?;
+    let mut replay = Replay::NotNeeded;
+    let mut fast_commits = None;
+    if let Some(replayed) = journal::replay(&volume, options, findings)? {
+        replay = Replay::Done;
+        fast_commits = replayed.fast_commits;
+        let overlay = volume.into_overlay();
+        let found = usable(&overlay, options, findings)?;
+        volume = self::volume(overlay, found.geometry, found.superblock, options)?;
+    }
+    let opened = Opened {
+        volume,
+        fast_commits,
+    };
+    Ok((opened, replay))
 }
 
 fn shape_of(superblock: &SuperBlock) -> Result<Geometry> {

@@ -38,7 +38,6 @@ use crate::finding::Finding;
 use crate::make::ASKED_FOR;
 use crate::options::Options;
 use crate::overlay::Overlay;
-use crate::problem::Loss;
 use crate::redo::{FoundLog, Writes, primary};
 use crate::report::{Cause, Findings, Observer};
 use crate::volume::Volume;
@@ -142,10 +141,7 @@ fn follow(
     let (overlay, used, is_clean) =
         run::until_clean(overlay, used, &options, &findings, run::ROUNDS_MAX)?;
     overlay.settle()?;
-    let loses = [Loss::Name, Loss::Data, Loss::File]
-        .iter()
-        .any(|&loss| findings.losses()[loss as usize] > 0);
-    let why = match (is_clean, loses) {
+    let why = match (is_clean, findings.may_lose()) {
         (true, false) => None,
         (true, true) => Some("the change would lose files or data"),
         (false, _) => Some("the change does not lead to a consistent file system"),

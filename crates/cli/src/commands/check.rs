@@ -84,13 +84,19 @@ fn print_text(outcome: &Outcome, findings: &[Finding], out: &mut Output) -> Resu
     if outcome.is_clean {
         writeln!(
             out,
-            "clean: {} inodes, {} directories, {} blocks in use",
-            summary.inodes, summary.directories, summary.blocks_used
+            "clean: {} inodes, {} directories, {} blocks in use{}",
+            summary.inodes,
+            summary.directories,
+            summary.blocks_used,
+            match summary.findings {
+                0 => "",
+                _ => "; the next mount for writing completes what is noted above",
+            }
         )?;
     } else {
         writeln!(
             out,
-            "{}; `uext4 repair --plan IMAGE` shows what a repair would do",
+            "{}; `uext4 repair --plan IMAGE` shows what a repair would do, and what it would lose",
             counted(summary.findings, "finding")
         )?;
     }

@@ -18,7 +18,7 @@ use crate::examination::{self, ExamineArgs};
 use crate::failure::{Exit, Failure};
 use crate::fsck_progress::Reporting;
 use crate::show::escaped;
-use crate::{interrupt, open};
+use crate::{interrupt, losses, open};
 
 /// Check and repair a file system, with the flags and exit codes of e2fsck
 ///
@@ -68,6 +68,11 @@ pub struct FsckArgs {
     /// First save what is overwritten to this new file; `uext4 undo` puts it back
     #[arg(short = 'z', value_name = "FILE")]
     undo: Option<PathBuf>,
+    /// With -y, lose at most N names (any number if none is said) with structures that are found
+    /// nowhere and made anew, empty [default: 0]
+    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "18446744073709551615")]
+    accept_loss: Option<u64>,
     /// Print more
     #[arg(short = 'v')]
     verbose: bool,
@@ -151,6 +156,7 @@ impl FsckArgs {
             preen: self.preen || self.automatic,
             undo: self.undo.clone(),
             rebuild_directories: self.rebuild_directories,
+            accept_loss: self.accept_loss,
             ..How::default()
         }
     }
@@ -294,6 +300,15 @@ fn print(args: &FsckArgs, outcome: &Outcome, out: &mut Output) -> Result<(), Fai
         }
     }
     examination::print_hidden(outcome, outcome.findings.len(), out)?;
+    if !outcome.was_clean && !args.no {
+        losses::print_names(outcome.lost.as_ref(), out)?;
+        writeln!(
+            out,
+            "{device}: {}{}",
+            examination::counted(outcome.summary.findings, "finding"),
+            losses::in_words(outcome.lost.as_ref())
+        )?;
+    }
     let summary = &outcome.summary;
     writeln!(
         out,

@@ -17,6 +17,7 @@ use super::Output;
 use crate::examination::{self, ExamineArgs, Watching, counted};
 use crate::failure::{Exit, Failure};
 use crate::image_copy::{Copy, must_not_exist};
+use crate::losses;
 use crate::messages;
 use crate::show::escaped;
 use crate::{identify, interrupt, open};
@@ -26,8 +27,8 @@ use crate::{identify, interrupt, open};
 /// The whole repair is worked out first, on a copy of the changed blocks in memory, and the result
 /// is examined again; only then is a byte of the image written. If the power fails while it is
 /// written, the next run completes the repair. Exit codes are those of fsck(8): 0 clean, 1
-/// repaired, 4 left damaged (also --plan with something to repair), 8 failed, 16 wrong usage, 32
-/// interrupted.
+/// repaired, 4 left damaged (also --plan with something to repair, and -y where --accept-loss is
+/// needed), 8 failed, 16 wrong usage, 32 interrupted.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   uext4 repair --plan disk.img                 # what would be written, and why
@@ -72,6 +73,11 @@ pub struct How {
     /// Build the indexes of all directories anew
     #[arg(short = 'D', long)]
     pub rebuild_directories: bool,
+    /// With -y, lose at most N names (any number if none is said) with inode tables or a root
+    /// directory that are found nowhere and made anew, empty [default: 0]
+    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "18446744073709551615")]
+    pub accept_loss: Option<u64>,
 }
 
 /// What becomes of blocks that more than one file claims.
@@ -122,6 +128,9 @@ pub fn run(args: &RepairArgs, out: &mut Output) -> Result<Exit, Failure> {
         return Ok(Exit::Success);
     }
     if args.plan {
+        if !args.json {
+            writeln!(out, "{}", after_plan(&outcome))?;
+        }
         return Ok(Exit::Damaged);
     }
     // A copy that was asked for is made even if there is nothing to repair.
@@ -137,11 +146,25 @@ pub fn run(args: &RepairArgs, out: &mut Output) -> Result<Exit, Failure> {
     if !args.json {
         writeln!(
             out,
-            "repaired: {} written",
+            "repaired: {} written; the file system is clean",
             counted(writes.count(), "block")
         )?;
     }
     Ok(Exit::Repaired)
+}
+
+/// What can be done with a plan that was only shown.
+fn after_plan(outcome: &Outcome) -> &'static str {
+    match outcome.is_clean {
+        true => {
+            "nothing was written: `uext4 repair IMAGE` asks and writes this, `--undo FILE` keeps \
+             what it overwrites"
+        }
+        false => {
+            "nothing was written, and nothing can be: the remedies do not lead to a consistent \
+             file system; `uext4 salvage IMAGE -o DIR` reads out what can be read"
+        }
+    }
 }
 
 /// How a repair that has nothing to write ends; `finished` is whether it completed an earlier one.
@@ -206,6 +229,7 @@ pub fn make_plan(
 ) -> Result<Outcome, Failure> {
     let mut options = args.options();
     options.rebuild_directories = how.rebuild_directories;
+    options.loss_max = how.accept_loss.unwrap_or(options.loss_max);
     options.remake = !how.preen && open::may_hold_ext(&**device);
     options.shared_blocks = match how.dup {
         Dup::Clone => SharedBlocks::Clone,
@@ -237,8 +261,16 @@ pub fn decide(image: &Path, how: &How, outcome: &Outcome, writes: &Writes) -> Re
         )
         .hint("`uext4 salvage IMAGE -o DIR` reads out what can be read"));
     }
-    if how.yes || writes.count() == 0 {
+    if writes.count() == 0 {
         return Ok(());
+    }
+    if how.yes {
+        return match outcome.loses_too_much() {
+            Some(lost) if how.into.is_none() => {
+                Err(left(&losses::refusal(lost)).hint(losses::REFUSED_HINT))
+            }
+            _ => Ok(()),
+        };
     }
     if how.preen {
         return match outcome.has_damage {
@@ -259,7 +291,8 @@ pub fn decide(image: &Path, how: &How, outcome: &Outcome, writes: &Writes) -> Re
     let mut stderr = std::io::stderr();
     let count = counted(writes.count(), "block");
     // Not an error of standard output: nothing may be taken for done because it is not asked.
-    let asked = write!(stderr, "{image}: repair it, writing {count}? [y/N] ");
+    let lost = losses::in_words(outcome.lost.as_ref());
+    let asked = write!(stderr, "{image}: repair it, writing {count}{lost}? [y/N] ");
     let asked = asked.and_then(|()| stderr.flush());
     asked.map_err(|error| Failure::new(Exit::CouldNot, format_args!("standard error: {error}")))?;
     let mut answer = String::new();
@@ -332,6 +365,7 @@ fn print(
         let planned = plan_file::Planned {
             findings: &outcome.findings,
             consistent: outcome.is_clean,
+            lost: outcome.lost.as_ref(),
         };
         return plan_file::write(out, &outcome.overlay, writes, &planned).map_err(failed);
     }
@@ -346,6 +380,7 @@ fn print(
         }
     }
     examination::print_hidden(outcome, outcome.findings.len(), out)?;
+    losses::print_names(outcome.lost.as_ref(), out)?;
     if args.plan {
         let each = |line: WriteLine| print_write(out, &line).map_err(Error::Output);
         plan_file::for_each_write(&outcome.overlay, &outcome.findings, each).map_err(failed)?;
@@ -386,24 +421,6 @@ fn print_summary(outcome: &Outcome, writes: &Writes, out: &mut Output) -> Result
         counted(outcome.summary.findings, "finding"),
         counted(writes.count(), "block")
     )?;
-    for loss in [Loss::Name, Loss::Attributes, Loss::Data, Loss::File] {
-        match outcome.losing(loss) {
-            0 => {}
-            1 => write!(out, "; 1 may lose {}", lost_words(loss))?,
-            count => write!(out, "; {count} may each lose {}", lost_words(loss))?,
-        }
-    }
-    writeln!(out)?;
+    writeln!(out, "{}", losses::in_words(outcome.lost.as_ref()))?;
     Ok(())
-}
-
-/// What a remedy loses, in words.
-fn lost_words(loss: Loss) -> &'static str {
-    match loss {
-        Loss::Nothing => "nothing",
-        Loss::Name => "a name (the file goes to lost+found)",
-        Loss::Attributes => "attributes of a file",
-        Loss::Data => "data of a file",
-        Loss::File => "a file",
-    }
 }

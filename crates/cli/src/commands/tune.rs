@@ -236,6 +236,7 @@ fn print_plan(args: &TuneArgs, tuned: &Tuned, out: &mut Output) -> Result<(), Fa
         let planned = Planned {
             findings: &tuned.findings,
             consistent: true,
+            lost: None,
         };
         return plan_file::write(out, &tuned.overlay, &tuned.writes, &planned).map_err(failed);
     }

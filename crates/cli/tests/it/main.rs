@@ -87,6 +87,7 @@ mod in_disk;
 mod interrupted;
 mod json;
 mod killed;
+mod lost;
 mod making;
 mod matrix;
 mod memory;

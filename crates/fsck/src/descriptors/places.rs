@@ -305,7 +305,9 @@ fn relocate(
     let finding = Finding::new(problem, Place::group(group));
     let cause = findings.report(finding.found(found).right(at.0));
     if problem == GroupProblem::InodeTableLost {
-        move_table(volume, group, Pblk(found), at, cause)?;
+        if !move_table(volume, group, Pblk(found), at, cause)? {
+            findings.empty_table(group);
+        }
     }
     taken.add(at.0, len);
     let is_stale = may_be_stale(volume, &volume.group(group));
@@ -346,8 +348,8 @@ fn known_place(volume: &Volume, taken: &mut Taken, owner: MetadataOwner) -> Resu
 }
 
 /// Makes an inode table at `to`: of zeroes, or of what lies at its old place. Where that is in the
-/// way of something else, it is still worth more than zeroes.
-fn move_table(volume: &Volume, group: GroupNr, old: Pblk, to: Pblk, cause: Cause) -> Result<()> {
+/// way of something else, it is still worth more than zeroes. Returns whether it was moved.
+fn move_table(volume: &Volume, group: GroupNr, old: Pblk, to: Pblk, cause: Cause) -> Result<bool> {
     let geometry = volume.geometry();
     let len = u64::from(geometry.itable_blocks());
     let is_worth_it = geometry.contains(old, len) && weigh(volume, group, old)?.speaks_for();
@@ -360,7 +362,7 @@ fn move_table(volume: &Volume, group: GroupNr, old: Pblk, to: Pblk, cause: Cause
         let to = Pblk(to.0.saturating_add(skip));
         volume.overlay().replace(to, cause, &bytes)?;
     }
-    Ok(())
+    Ok(is_worth_it)
 }
 
 /// Whether the block bitmap of a group marks itself and the group's inode table, as far as they

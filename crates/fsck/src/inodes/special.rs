@@ -237,6 +237,7 @@ pub fn root(state: &mut State<'_>) -> Result<()> {
     }
     let finding = Finding::new(InodeProblem::RootMissing, Place::inode(Ino::ROOT));
     let cause = state.report(finding);
+    state.findings.empty_root();
     let geometry = state.geometry().clone();
     let at = state.allocate(
         geometry.group_start(uext4_ondisk::GroupNr(0)),

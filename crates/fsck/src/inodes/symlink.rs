@@ -205,6 +205,12 @@ pub fn inline_value(raw: &RawInode, bytes: &[u8]) -> Option<u64> {
     inline_rest(raw, bytes).map(|rest| len64(rest.len()))
 }
 
+/// Inline data, with what lies behind their end.
+pub fn inline_contents(raw: &RawInode, bytes: &[u8]) -> Vec<u8> {
+    let rest = inline_rest(raw, bytes).unwrap_or_default();
+    [&raw.i_block, rest].concat()
+}
+
 /// The rest of inline data.
 fn inline_rest<'i>(raw: &RawInode, bytes: &'i [u8]) -> Option<&'i [u8]> {
     let start = GOOD_OLD_INODE_SIZE + usize::from(raw.i_extra_isize.get());

@@ -89,6 +89,16 @@ fn ends(block: &[u8], tid: u32, inode_size: u16) -> bool {
 }
 
 impl FastCommits {
+    /// The inodes and directories that they change.
+    pub fn inodes(&self) -> BTreeSet<Ino> {
+        let mut inodes: BTreeSet<Ino> = self.changes.all_inodes().into_keys().collect();
+        for (directory, names) in self.changes.all_names() {
+            inodes.insert(directory);
+            inodes.extend(names.values().flatten());
+        }
+        inodes
+    }
+
     /// Gives a link to each orphan that gets a name: files that were made without one. So they are
     /// not deleted with the other orphans.
     ///

@@ -1,0 +1,152 @@
+//! The names of directories of both trees.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use rustc_hash::FxHashSet;
+use uext4_ondisk::inode::{FileType, InodeFlags};
+use uext4_ondisk::num::index;
+use uext4_ondisk::{GroupNr, Ino};
+
+use super::before::Before;
+use super::pair::fields;
+use super::{Lost, LostName, SHOWN_MAX, Walked};
+use crate::descriptors::holds_bitmap;
+use crate::directories::is_dot;
+use crate::directories::reread::{self, Source};
+use crate::directory_list::Run;
+use crate::emptied::Emptied;
+use crate::error::Result;
+use crate::fixed_places::MetadataOwner;
+use crate::mapping;
+use crate::state::State;
+
+/// Counts the names that are lost, and the files that went with them.
+pub(super) fn count(
+    before: &Before<'_>,
+    after: &State<'_>,
+    walked: &mut Walked,
+    emptied: &Emptied,
+    lost: &mut Lost,
+) -> Result<()> {
+    let mut of_tables: BTreeMap<GroupNr, u64> = BTreeMap::new();
+    for directory in std::mem::take(&mut walked.directories) {
+        let mut left = FxHashSet::default();
+        for_each(after, directory, |name, ino| {
+            left.insert(key(name, ino));
+            Ok(())
+        })?;
+        for_each(&before.state, directory, |name, ino| {
+            if left.contains(&key(name, ino)) || before.settled.contains(&ino) {
+                return Ok(());
+            }
+            let group = after.geometry().inode_group(ino).map(|(group, _)| group);
+            let table = group.filter(|group| emptied.tables.contains(group));
+            if table.is_none() && !is_in_use(&before.state, ino)? {
+                return Ok(());
+            }
+            lost.names += 1;
+            if let Some(bytes) = walked.gone.remove(&ino) {
+                lost.files += 1;
+                lost.bytes += bytes;
+            }
+            match table {
+                Some(group) => *of_tables.entry(group).or_default() += 1,
+                None => lost.with_structures += u64::from(emptied.root && directory == Ino::ROOT),
+            }
+            if lost.shown.len() < SHOWN_MAX {
+                lost.shown.push(LostName {
+                    directory,
+                    name: name.to_vec(),
+                    ino,
+                });
+            }
+            Ok(())
+        })?;
+    }
+    for &group in &emptied.tables {
+        let named = of_tables.get(&group).copied().unwrap_or(0);
+        lost.with_structures += named.max(marked(&before.state, group)?);
+    }
+    Ok(())
+}
+
+/// How many inodes of a group the bitmap shows in use, if it is the one that was stored with the
+/// descriptor. Of a table that nobody has seen it is the last that is known.
+fn marked(state: &State<'_>, group: GroupNr) -> Result<u64> {
+    let geometry = state.geometry();
+    let desc = state.volume.group(group);
+    let (owner, place) = (MetadataOwner::InodeBitmap(group), desc.inode_bitmap);
+    let is_there = place.0 != 0 && geometry.contains(place, 1);
+    if !is_there || !holds_bitmap(&state.volume, owner, &desc, place)? {
+        return Ok(0);
+    }
+    let mut bytes = vec![0; geometry.block_size.len()];
+    state.volume.overlay().read_block(place, &mut bytes)?;
+    let first = match group.0 {
+        0 => geometry.first_ino.saturating_sub(1),
+        _ => 0,
+    };
+    let is_set = |&bit: &u32| {
+        let byte = bytes.get(index(bit / 8));
+        byte.is_some_and(|byte| byte >> (bit % 8) & 1 != 0)
+    };
+    let bits = first..geometry.inodes_per_group.get();
+    Ok(bits.filter(is_set).count() as u64)
+}
+
+/// A key for a name and what it leads to.
+fn key(name: &[u8], ino: Ino) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (name, ino).hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Whether an inode has a link, whatever it is: what is damaged may be a file all the same.
+fn is_in_use(state: &State<'_>, ino: Ino) -> Result<bool> {
+    let bytes = state.volume.read_inode(ino)?;
+    let raw = bytes.and_then(|bytes| fields(ino, &bytes));
+    let is_file = raw.is_some_and(|raw| raw.i_links_count.get() != 0);
+    Ok(is_file && ino.0 >= state.geometry().first_ino)
+}
+
+/// Calls `each` with the names of a directory, as far as they can be read; with none if the inode
+/// is none.
+fn for_each(
+    state: &State<'_>,
+    ino: Ino,
+    mut each: impl FnMut(&[u8], Ino) -> Result<()>,
+) -> Result<()> {
+    let bytes = state.volume.read_inode(ino)?;
+    let Some(raw) = bytes.and_then(|bytes| fields(ino, &bytes)) else {
+        return Ok(());
+    };
+    let is_directory = FileType::from_mode(raw.i_mode.get()) == Some(FileType::Directory);
+    if !is_directory || raw.i_links_count.get() == 0 {
+        return Ok(());
+    }
+    let flags = InodeFlags::from_bits_retain(raw.i_flags.get());
+    let mut runs = Vec::new();
+    let source = match mapping::form(state.geometry(), ino, &raw) {
+        mapping::Form::None if flags.contains(InodeFlags::INLINE_DATA) => Source::Inline,
+        _ => {
+            let map = mapping::read(state, ino, &raw)?;
+            let run = |extent: &uext4_ondisk::extent::Extent| Run {
+                lblk: extent.lblk,
+                pblk: extent.pblk,
+                len: extent.len.into(),
+            };
+            runs.extend(map.extents.iter().map(run));
+            let size = u64::from(raw.i_size_high.get()) << 32 | u64::from(raw.i_size_lo.get());
+            let blocks = state.geometry().block_size.blocks_for(size);
+            Source::Blocks {
+                runs: &runs,
+                blocks,
+            }
+        }
+    };
+    reread::for_each(state, ino, source, |seen| match is_dot(seen.name) {
+        true => Ok(()),
+        false => each(seen.name, seen.ino),
+    })
+}

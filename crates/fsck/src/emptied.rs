@@ -1,0 +1,14 @@
+//! Structures that were made anew, empty, because they were found nowhere.
+
+use std::collections::BTreeSet;
+
+use uext4_ondisk::GroupNr;
+
+/// Structures that were made anew, empty.
+#[derive(Clone, Debug, Default)]
+pub struct Emptied {
+    /// Groups whose inode table was found nowhere.
+    pub tables: BTreeSet<GroupNr>,
+    /// The root directory was.
+    pub root: bool,
+}
