@@ -21,7 +21,10 @@ use crate::damage::Damage;
 use crate::features::{Features, Incompat};
 use crate::num::{index, lo16};
 use crate::units::Pblk;
-pub use encode::{Descriptor, commit_block, needs_escape, revoke_block, revoke_capacity};
+pub use encode::{
+    Descriptor, commit_block, needs_escape, revoke_block, revoke_capacity, update_commit,
+    update_tail,
+};
 
 /// `h_magic` of every journal block that is not data.
 pub const JBD2_MAGIC: u32 = 0xC03B_3998;

@@ -7,8 +7,10 @@
 //! | [`loops`] | loop devices and mounts by the kernel, with guards |
 //! | [`images`] | the same for images in memory |
 //! | [`rings`] | the permission to use FUSE over io_uring |
+//! | [`cases`] | many cases, some at a time, with their panics |
 //! | [`random`] | one generator of seeded random numbers |
 //! | [`damage`] | named kinds of damage to an image, and the images to damage |
+//! | [`mutants`] | images that the kernel filled, with any fields of any structures changed |
 //! | [`sim`] | a device that takes time, fails on request and loses power |
 //!
 //! A test that this machine cannot run says so and passes: [`can_mount`] and [`has_tool`] print
@@ -17,10 +19,12 @@
 #[cfg(feature = "shuttle")]
 extern crate shuttle_parking_lot as parking_lot;
 
+pub mod cases;
 pub mod damage;
 pub mod e2fsprogs;
 pub mod images;
 pub mod loops;
+pub mod mutants;
 pub mod random;
 pub mod rings;
 pub mod sim;

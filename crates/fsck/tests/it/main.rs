@@ -6,6 +6,7 @@ mod exercise;
 mod cases;
 mod collection;
 mod damaged;
+mod differential;
 mod directories;
 mod fast_commits;
 mod judge;

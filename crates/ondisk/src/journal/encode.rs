@@ -105,13 +105,13 @@ impl<'a> Descriptor<'a> {
                 .for_each(|(to, mark)| *to |= mark);
         }
         self.block.resize(self.block_size, 0);
-        put_tail(&mut self.block, self.sb);
+        update_tail(&mut self.block, self.sb);
         self.block
     }
 }
 
-/// Sums a descriptor or revoke block.
-fn put_tail(block: &mut [u8], sb: &JournalSuperblock) {
+/// Sums a descriptor or revoke block; does nothing where the journal has no such sums.
+pub fn update_tail(block: &mut [u8], sb: &JournalSuperblock) {
     if sb.tail_len() == 0 {
         return;
     }
@@ -159,7 +159,7 @@ pub fn revoke_block(
             to.copy_from_slice(&U32::new(lo32(from.0)).to_bytes());
         }
     }
-    put_tail(&mut block, sb);
+    update_tail(&mut block, sb);
     block
 }
 
@@ -189,12 +189,19 @@ pub fn commit_block(
     }
     let mut block = vec![0; block_size];
     block[..size_of::<CommitBlock>()].copy_from_slice(commit.as_bytes());
-    if sb.checksum_version() >= 2 {
-        let at = offset_of!(CommitBlock, h_chksum);
-        let sum = crc32c(sb.csum_seed(), &block);
-        block[at..][..4].copy_from_slice(&U32::new(sum).to_bytes());
-    }
+    update_commit(&mut block, sb);
     block
+}
+
+/// Sums a commit block under v2 or v3; does nothing where the journal has no such sums.
+pub fn update_commit(block: &mut [u8], sb: &JournalSuperblock) {
+    let at = offset_of!(CommitBlock, h_chksum);
+    if sb.checksum_version() < 2 || block.len() < size_of::<CommitBlock>() {
+        return;
+    }
+    block[at..][..4].fill(0);
+    let sum = crc32c(sb.csum_seed(), block);
+    block[at..][..4].copy_from_slice(&U32::new(sum).to_bytes());
 }
 
 impl JournalSuperblock {

@@ -38,6 +38,14 @@ struct Content {
     path: String,
 }
 
+/// What a name leads to.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Held {
+    file_type: Option<FileType>,
+    size: u64,
+    digest: u64,
+}
+
 impl Contents {
     /// Reads all files that the root leads to.
     #[track_caller]
@@ -68,6 +76,54 @@ impl Contents {
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.inodes.is_empty()
+    }
+
+    /// All but what this path leads to.
+    #[must_use]
+    pub fn without(&self, path: &str) -> Self {
+        let mut names = path.split('/').filter(|name| !name.is_empty()).peekable();
+        let mut all = self.clone();
+        if names.peek().is_some() {
+            let below =
+                |dir: Ino, name: &str| self.inodes.get(&dir)?.names.get(name.as_bytes()).copied();
+            if let Some(ino) = names.try_fold(Ino::ROOT, below) {
+                all.inodes.remove(&ino);
+            }
+        }
+        all
+    }
+
+    /// What of the files of `before` the `other` still holds and this does not, whatever the names
+    /// are: a line for each, the first few.
+    pub fn loses(&self, other: &Self, before: &Self) -> Vec<String> {
+        let [ours, theirs, before] = [self, other, before].map(Self::held);
+        let count = |all: &BTreeMap<Held, Vec<&str>>, held| all.get(held).map_or(0, Vec::len);
+        let lost = before.iter().filter_map(|(held, paths)| {
+            let kept = count(&theirs, held).min(paths.len());
+            let missing = kept.saturating_sub(count(&ours, held));
+            let path = paths.first()?;
+            (missing > 0).then(|| format!("{missing} of {kept} of {held:?}, such as {path}"))
+        });
+        lost.take(5).collect()
+    }
+
+    /// What the names lead to, and the paths of each. Of directories all are alike.
+    fn held(&self) -> BTreeMap<Held, Vec<&str>> {
+        let mut all = BTreeMap::<_, Vec<_>>::new();
+        let children = self
+            .inodes
+            .values()
+            .flat_map(|content| content.names.values());
+        for content in children.filter_map(|child| self.inodes.get(child)) {
+            let is_directory = FileType::from_mode(content.mode) == Some(FileType::Directory);
+            let held = Held {
+                file_type: FileType::from_mode(content.mode),
+                size: if is_directory { 0 } else { content.size },
+                digest: content.digest,
+            };
+            all.entry(held).or_default().push(content.path.as_str());
+        }
+        all
     }
 
     /// What of this is no longer in `after`, or changed, though it was not hurt: a line for each,

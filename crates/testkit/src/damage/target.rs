@@ -89,6 +89,16 @@ impl<'a> Target<'a> {
         }
     }
 
+    /// Whether checksums follow what is changed.
+    pub(crate) fn has_right_sums(&self) -> bool {
+        self.sums == Sums::Right
+    }
+
+    /// What becomes of the checksums of what is changed from now on.
+    pub(crate) fn set_sums(&mut self, sums: Sums) {
+        self.sums = sums;
+    }
+
     /// The seed of what belongs to an inode, as [`Target::seed`].
     pub fn seed_of(&self, known: &Known) -> Option<CsumSeed> {
         let generation = known.raw.i_generation.get();
