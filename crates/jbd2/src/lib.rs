@@ -85,6 +85,9 @@
 //! see, because a later copy or a revoke overrides them, are not verified; the kernel verifies
 //! some of them.
 //!
+//! A repair goes further ([`recover_what_holds`]), because it examines all that the replay makes: of
+//! a committed transaction it replays every block that holds, as e2fsck does.
+//!
 //! Homes lie in the file system as the log leaves it: where a superblock in it has more blocks than
 //! the one at home, it has grown, and later transactions may have blocks of what was added.
 //!
@@ -136,7 +139,7 @@ pub use device::ReplayedDevice;
 pub use handle::Handle;
 pub use history::{OlderCopy, all_copies, older_copies};
 pub use journal::{CommitCallbacks, Journal, PreCommit, Stats};
-pub use recovery::{Recovery, recover};
+pub use recovery::{LeftOut, Recovery, recover, recover_what_holds};
 pub use replay::{Replay, ReplayedBlock};
 pub use transaction::Tid;
 

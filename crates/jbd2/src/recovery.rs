@@ -5,6 +5,8 @@
     warn(clippy::as_conversions, clippy::arithmetic_side_effects)
 )]
 
+use std::collections::BTreeSet;
+
 use uext4_blockdev::BlockDevice;
 use uext4_ondisk::journal::{
     JournalIncompat, JournalSuperblock, parse_revokes, tag_checksum, unescape,
@@ -15,7 +17,7 @@ use uext4_ondisk::{BlockSize, Damage, Pblk};
 
 use crate::log::Log;
 use crate::replay::{Replay, ReplayedBlock};
-use crate::scan::{Record, Scan, scan};
+use crate::scan::{OnDamage, Record, Scan, scan};
 use crate::{Error, LogRun};
 
 /// Most bytes of the log read at once for verifying.
@@ -47,6 +49,18 @@ pub struct Recovery {
     /// is wrong, other than by a commit that may be unfinished. The kernel refuses to mount such
     /// a file system; what is reported here is the state before that transaction.
     pub failed_commit: Option<u32>,
+    /// What [`recover_what_holds`] leaves out; [`recover`] fails instead.
+    pub left_out: Vec<LeftOut>,
+}
+
+/// The newest copy of a block in the log, committed and not to be replayed: it is not what its tag
+/// says, or its home cannot be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Where it belongs. An older copy may be replayed there.
+    pub home: Pblk,
+    /// Where it lies, on the device.
+    pub log: Pblk,
 }
 
 impl Recovery {
@@ -69,7 +83,32 @@ pub fn recover(
     blocks_count: u64,
     runs: &[LogRun],
 ) -> Result<Recovery, Error> {
-    let log = Log::open(device, block_size, blocks_count, runs)?;
+    recover_as(
+        &Log::open(device, block_size, blocks_count, runs)?,
+        OnDamage::Fail,
+    )
+}
+
+/// As [`recover`], for a repair, which examines afterwards what the replay makes: of a committed
+/// transaction all blocks are replayed that hold. A data block that is not what its tag says is
+/// left out, and an older copy in the log stands in for it. Before a transaction with a damaged
+/// descriptor or revoke block the log ends as at a failed commit.
+///
+/// # Errors
+/// As [`recover`], but for those two.
+pub fn recover_what_holds(
+    device: &dyn BlockDevice,
+    block_size: BlockSize,
+    blocks_count: u64,
+    runs: &[LogRun],
+) -> Result<Recovery, Error> {
+    recover_as(
+        &Log::open(device, block_size, blocks_count, runs)?,
+        OnDamage::LeaveOut,
+    )
+}
+
+fn recover_as(log: &Log<'_>, on_damage: OnDamage) -> Result<Recovery, Error> {
     let mut recovery = Recovery {
         superblock: log.sb,
         replay: Replay::default(),
@@ -78,28 +117,17 @@ pub fn recover(
         log_blocks: 0,
         fast_commit: Vec::new(),
         failed_commit: None,
+        left_out: Vec::new(),
     };
     if log.sb.s_start.get() == 0 {
         return Ok(recovery);
     }
-    let mut found = scan(&log)?;
+    let mut found = scan(log, on_damage)?;
     found
         .records
         .sort_unstable_by_key(|record| (record.home, record.distance));
-    let mut live = live_records(&log, &found)?;
-    if let Err(bad) = verify(&log, &mut live)? {
-        let last = bad.transaction.checked_add(1) == Some(found.transactions);
-        if !last || !log.sb.incompat().contains(JournalIncompat::ASYNC_COMMIT) {
-            return Err(bad.damage.into());
-        }
-        // Its commit overtook its data: the transaction never was whole.
-        found.transactions = bad.transaction;
-        live = live_records(&log, &found)?;
-        if let Err(bad) = verify(&log, &mut live)? {
-            return Err(bad.damage.into());
-        }
-    }
-    recovery.replay = replay(&log, &live)?;
+    let live = sound_records(log, &mut found, on_damage, &mut recovery.left_out)?;
+    recovery.replay = replay(log, &live, on_damage, &mut recovery.left_out)?;
     recovery.transactions = found.transactions;
     recovery.next_sequence = recovery.next_sequence.wrapping_add(found.transactions);
     let last = found.transactions.checked_sub(1);
@@ -110,6 +138,61 @@ pub fn recover(
         recovery.fast_commit = log.fast_commit_area()?;
     }
     Ok(recovery)
+}
+
+/// The records that count, with their data verified.
+fn sound_records(
+    log: &Log<'_>,
+    found: &mut Scan,
+    on_damage: OnDamage,
+    left_out: &mut Vec<LeftOut>,
+) -> Result<Vec<Record>, Error> {
+    let mut live = live_records(log, found)?;
+    let mut bad = verify(log, &mut live)?;
+    let is_async = log.sb.incompat().contains(JournalIncompat::ASYNC_COMMIT);
+    if let Some(last) = bad.last()
+        && is_async
+        && last.record.transaction.checked_add(1) == Some(found.transactions)
+    {
+        // Its commit overtook its data: the transaction never was whole.
+        found.transactions = last.record.transaction;
+        live = live_records(log, found)?;
+        bad = verify(log, &mut live)?;
+    }
+    match (bad.pop(), on_damage) {
+        (None, _) => Ok(live),
+        (Some(last), OnDamage::Fail) => Err(last.damage.into()),
+        (Some(last), OnDamage::LeaveOut) => {
+            bad.push(last);
+            stand_ins(log, found, &bad, left_out)
+        }
+    }
+}
+
+/// The records that count without the bad ones: of their homes every copy is verified, once.
+fn stand_ins(
+    log: &Log<'_>,
+    found: &mut Scan,
+    bad: &[BadData],
+    left_out: &mut Vec<LeftOut>,
+) -> Result<Vec<Record>, Error> {
+    let homes: BTreeSet<Pblk> = bad.iter().map(|bad| bad.record.home).collect();
+    for BadData { record, .. } in bad {
+        left_out.push(LeftOut {
+            home: record.home,
+            log: log.block(log.at(record.distance))?,
+        });
+    }
+    let copies = found.records.iter().copied();
+    let mut copies: Vec<Record> = copies
+        .filter(|record| homes.contains(&record.home))
+        .collect();
+    let bad = verify(log, &mut copies)?;
+    let bad: BTreeSet<u32> = bad.iter().map(|bad| bad.record.distance).collect();
+    found
+        .records
+        .retain(|record| !bad.contains(&record.distance));
+    live_records(log, found)
 }
 
 /// Of each home location the last copy, unless it was revoked; sorted by home location. Only
@@ -145,20 +228,20 @@ fn live_records(log: &Log<'_>, found: &Scan) -> Result<Vec<Record>, Error> {
 
 /// A data block that is not what its tag says.
 struct BadData {
-    transaction: u32,
+    record: Record,
     damage: Damage,
 }
 
-/// Sums the data of all records if tags carry checksums; the outer error is the device's. Leaves
-/// the records sorted by distance. Of several bad blocks the last one is reported.
-fn verify(log: &Log<'_>, records: &mut [Record]) -> Result<Result<(), BadData>, Error> {
+/// Sums the data of all records if tags carry checksums. Leaves the records sorted by distance, and
+/// returns the bad ones in this order.
+fn verify(log: &Log<'_>, records: &mut [Record]) -> Result<Vec<BadData>, Error> {
     records.sort_unstable_by_key(|record| record.distance);
+    let mut bad = Vec::new();
     if log.sb.checksum_version() < 2 {
-        return Ok(Ok(()));
+        return Ok(bad);
     }
     let (size, log2) = (log.block_size.len(), log.block_size.log2());
     let mut buf = vec![0; VERIFY_BYTES];
-    let mut result = Ok(());
     let mut rest = &*records;
     while let Some(first) = rest.first() {
         let start = log.block(log.at(first.distance))?;
@@ -178,24 +261,22 @@ fn verify(log: &Log<'_>, records: &mut [Record]) -> Result<Result<(), BadData>, 
         rest = tail;
         let buf = &mut buf[..count << log2];
         log.read_device(start, buf)?;
-        for (record, data) in run.iter().zip(buf.chunks_exact(size)) {
-            if let Err(bad) = verify_data(log, record, data) {
-                result = Err(bad);
-            }
-        }
+        let data = buf.chunks_exact(size);
+        bad.extend(
+            run.iter()
+                .zip(data)
+                .filter_map(|(record, data)| verify_data(log, record, data)),
+        );
     }
-    Ok(result)
+    Ok(bad)
 }
 
-fn verify_data(log: &Log<'_>, record: &Record, data: &[u8]) -> Result<(), BadData> {
+fn verify_data(log: &Log<'_>, record: &Record, data: &[u8]) -> Option<BadData> {
     let first = log.sb.s_sequence.get();
     let sequence = first.wrapping_add(record.transaction);
     let computed = tag_checksum(&log.sb, sequence, data);
-    if computed == record.checksum {
-        return Ok(());
-    }
-    Err(BadData {
-        transaction: record.transaction,
+    (computed != record.checksum).then(|| BadData {
+        record: *record,
         damage: Damage::JournalChecksum {
             what: "data block",
             block: log.at(record.distance),
@@ -206,28 +287,39 @@ fn verify_data(log: &Log<'_>, record: &Record, data: &[u8]) -> Result<(), BadDat
 }
 
 /// The replay of what is left, each home location tested.
-fn replay(log: &Log<'_>, live: &[Record]) -> Result<Replay, Error> {
+fn replay(
+    log: &Log<'_>,
+    live: &[Record],
+    on_damage: OnDamage,
+    left_out: &mut Vec<LeftOut>,
+) -> Result<Replay, Error> {
     let mut blocks = Vec::with_capacity(live.len());
     let blocks_count = blocks_after(log, live)?;
     for record in live {
         let at = log.at(record.distance);
-        if record.home.0 >= blocks_count {
-            return Err(Error::Damage(Damage::BlockRange {
+        let damage = if record.home.0 >= blocks_count {
+            Some(Damage::BlockRange {
                 what: "journal tag",
                 start: record.home,
                 len: 1,
                 blocks_count,
-            }));
-        }
-        if log.owns(record.home) {
+            })
+        } else if log.owns(record.home) {
             let why = "its home lies in the journal itself";
-            return Err(Error::Damage(Damage::JournalBlock { at, why }));
+            Some(Damage::JournalBlock { at, why })
+        } else {
+            None
+        };
+        let (home, block) = (record.home, log.block(at)?);
+        match (damage, on_damage) {
+            (Some(damage), OnDamage::Fail) => return Err(Error::Damage(damage)),
+            (Some(_), OnDamage::LeaveOut) => left_out.push(LeftOut { home, log: block }),
+            (None, _) => blocks.push(ReplayedBlock {
+                home,
+                log: block,
+                escaped: record.escaped,
+            }),
         }
-        blocks.push(ReplayedBlock {
-            home: record.home,
-            log: log.block(at)?,
-            escaped: record.escaped,
-        });
     }
     Ok(Replay::new(blocks))
 }

@@ -45,8 +45,19 @@ pub(crate) struct Scan {
     pub(crate) failed_commit: Option<u32>,
 }
 
+/// What becomes of a committed transaction that is damaged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OnDamage {
+    /// The recovery fails.
+    Fail,
+    /// What is damaged is left out. Before a transaction of which it is not known what it changed
+    /// the log ends.
+    LeaveOut,
+}
+
 struct Scanner<'a> {
     log: &'a Log<'a>,
+    on_damage: OnDamage,
     found: Scan,
     /// Distance of the block to look at next.
     distance: u32,
@@ -61,9 +72,10 @@ struct Scanner<'a> {
 }
 
 /// Walks the log. The superblock says that it is not empty.
-pub(crate) fn scan(log: &Log<'_>) -> Result<Scan, Error> {
+pub(crate) fn scan(log: &Log<'_>, on_damage: OnDamage) -> Result<Scan, Error> {
     let mut scanner = Scanner {
         log,
+        on_damage,
         found: Scan::default(),
         distance: 0,
         crc: !0,
@@ -178,11 +190,14 @@ impl Scanner<'_> {
         let time = commit.h_commit_sec.get();
         if let Some(damage) = self.suspect.take() {
             let stale = time < self.last_commit;
-            return if stale || self.may_be_torn()? {
-                Ok(false)
-            } else {
-                Err(damage.into())
-            };
+            if stale || self.may_be_torn()? {
+                return Ok(false);
+            }
+            if self.on_damage == OnDamage::LeaveOut {
+                self.found.failed_commit = Some(self.sequence());
+                return Ok(false);
+            }
+            return Err(damage.into());
         }
         if !self.sums_match(block, commit) {
             if time < self.last_commit {

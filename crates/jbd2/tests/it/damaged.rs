@@ -4,7 +4,7 @@ use uext4_ondisk::journal::{JournalIncompat, JournalSuperblock};
 
 use crate::judge::Verdict::{FailedCommit, FewerThanKernel, MoreThanKernel, Refused, Replays};
 use crate::judge::judge_kinds;
-use crate::maker::{Kind, PLAIN, V1, V2, V3};
+use crate::maker::{Kind, Maker, PLAIN, Place, V1, V2, V3};
 
 const WIDE: JournalIncompat = JournalIncompat::BIT64;
 const ASYNC: JournalIncompat = JournalIncompat::ASYNC_COMMIT;
@@ -316,8 +316,8 @@ fn superblocks_that_cannot_be() {
 
 #[test]
 fn a_bad_sum_of_the_superblock() {
-    let place = crate::maker::Place::bare();
-    let mut log = crate::maker::Maker::new(place, V3);
+    let place = Place::bare();
+    let mut log = Maker::new(place, V3);
     log.transaction(&[(0, 1)]);
     log.finish();
     for byte in (0..1024).step_by(13) {
@@ -326,4 +326,60 @@ fn a_bad_sum_of_the_superblock() {
         log.damage(0, byte);
     }
     assert_eq!(log.recover().unwrap().transactions, 1);
+}
+
+#[test]
+fn a_repair_leaves_out_no_more_than_the_damaged_block() {
+    for kind in SUMMED {
+        let mut log = Maker::new(Place::bare(), kind);
+        log.transaction(&[(0, 1), (2, 1)]);
+        let at = log.blocks(&[(1, 2), (2, 2)]);
+        log.damage(at + 2, 1);
+        log.commit();
+        log.transaction(&[(0, 3)]);
+        log.expect(&[(0, 3), (1, 2), (2, 1)]);
+        log.finish();
+        assert!(log.recover().is_err());
+        let recovery = log.recover_what_holds().unwrap();
+        assert_eq!(recovery.transactions, 3);
+        let left_out: Vec<_> = recovery.left_out.iter().map(|left| left.home).collect();
+        assert_eq!(left_out, [log.home(2)]);
+        log.assert_homes(&log.replayed(&recovery), "ours");
+    }
+}
+
+#[test]
+fn a_repair_leaves_out_every_copy_that_is_damaged() {
+    for kind in SUMMED {
+        let mut log = Maker::new(Place::bare(), kind);
+        log.transaction(&[(2, 1)]);
+        for fill in [2, 3] {
+            let at = log.blocks(&[(1, fill), (2, fill)]);
+            log.damage(at + 2, 1);
+            log.commit();
+        }
+        log.expect(&[(1, 3), (2, 1)]);
+        log.finish();
+        let recovery = log.recover_what_holds().unwrap();
+        log.assert_homes(&log.replayed(&recovery), "ours");
+    }
+}
+
+#[test]
+fn for_a_repair_the_log_ends_before_a_damaged_descriptor() {
+    for kind in SUMMED {
+        let mut log = Maker::new(Place::bare(), kind);
+        log.transaction(&[(0, 1)]);
+        let at = log.blocks(&[(0, 2), (1, 2)]);
+        log.damage(at, 900);
+        log.commit();
+        log.transaction(&[(2, 3)]);
+        log.expect(&[(0, 1)]);
+        log.finish();
+        assert!(log.recover().is_err());
+        let recovery = log.recover_what_holds().unwrap();
+        assert_eq!(recovery.transactions, 1);
+        assert!(recovery.failed_commit.is_some());
+        log.assert_homes(&log.replayed(&recovery), "ours");
+    }
 }

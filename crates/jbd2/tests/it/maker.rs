@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use uext4_blockdev::{BlockDevice, MemoryDevice};
-use uext4_jbd2::{Error, LogRun, Recovery, ReplayedDevice, recover};
+use uext4_jbd2::{Error, LogRun, Recovery, ReplayedDevice, recover, recover_what_holds};
 use uext4_ondisk::checksum::{crc32_be, crc32c};
 use uext4_ondisk::inode::Timestamp;
 use uext4_ondisk::journal::{
@@ -285,6 +285,11 @@ impl Maker {
     pub fn recover(&self) -> Result<Recovery, Error> {
         let place = &self.place;
         recover(&*place.device, place.size, place.blocks_count, &place.runs)
+    }
+
+    pub fn recover_what_holds(&self) -> Result<Recovery, Error> {
+        let place = &self.place;
+        recover_what_holds(&*place.device, place.size, place.blocks_count, &place.runs)
     }
 
     pub fn replayed(&self, recovery: &Recovery) -> ReplayedDevice {
