@@ -209,6 +209,12 @@ fn log(volume: &Volume, found: &Found, findings: &Findings<'_>) -> Result<()> {
     }
     let mut log = log;
     short_log(volume, found, &mut log, findings)?;
+    let users = log.s_nr_users.get();
+    if log.has_features() && users > 1 {
+        let cause = findings.report(Finding::new(JournalProblem::Users, place()).found(users));
+        log.s_nr_users = 1.into();
+        put_log_superblock(volume, &found.map, &log, cause)?;
+    }
     if log.s_errno.get() != 0 {
         let errno = log.s_errno.get().cast_signed().unsigned_abs();
         let finding = Finding::new(JournalProblem::Errno, place()).found(errno);

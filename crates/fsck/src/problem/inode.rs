@@ -101,6 +101,9 @@ super::problems! {
         "the inode has block numbers, but with bigalloc all files have extents", "clear the inode";
     Blocks = "inode-blocks", Safe, Nothing, ["PR_1_BAD_I_BLOCKS"],
         "i_blocks is {found}, {right} are in use", "store the number counted";
+    PastEnd = "inode-blocks-past-end", Damage, Nothing, ["PR_1_BAD_I_SIZE"],
+        "the inode maps blocks up to {found}; by its size and its count of blocks it ends at {right}",
+        "leave out what lies behind the end";
     Size = "inode-size", Safe, Nothing, ["PR_1_BAD_I_SIZE", "PR_1_INODE_TOOBIG"],
         "i_size is {found}, by the blocks it is {right}", "store the size by the blocks";
     EmptyDirectory = "directory-empty", Damage, File, ["PR_1_ZERO_LENGTH_DIR"],

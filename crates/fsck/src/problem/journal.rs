@@ -20,7 +20,7 @@ super::problems! {
     RecoverWithoutJournal = "journal-recover-without-journal", Safe, Nothing,
         ["PR_0_JOURNAL_RECOVER_SET"],
         "needs_recovery is set without a journal", "clear needs_recovery";
-    Errno = "journal-errno", Note, Nothing, [],
+    Errno = "journal-errno", Safe, Nothing, [],
         "the journal says that the file system stopped with error {found}", "clear the mark";
     Inode = "journal-inode", Damage, Data,
         ["PR_0_JOURNAL_BAD_INODE"],
@@ -44,7 +44,11 @@ super::problems! {
          "PR_0_JOURNAL_UNSUPP_VERSION"],
         "the journal's superblock is not what it must be", "make an empty journal";
     Torn = "journal-torn", Damage, Data, ["PR_0_JNL_TXN_CORRUPT"],
-        "a transaction in the journal is damaged", "leave the journal out, and empty it";
+        "a transaction in the journal is damaged",
+        "replay what was committed before it, and empty the journal";
+    BlockLeftOut = "journal-block-left-out", Damage, Data, ["PR_0_JNL_TXN_CORRUPT"],
+        "the journal's copy of block {found} is damaged",
+        "replay the others, and of this one an older copy if there is one";
     OlderInode = "inode-from-journal", Damage, Nothing, [],
         "the inode is damaged, and block {found} in the journal has an older copy",
         "restore the copy";
@@ -61,6 +65,9 @@ super::problems! {
         "make it one of the second";
     VersionOneFields = "journal-v1-fields", Damage, Nothing, ["PR_0_CLEAR_V2_JOURNAL"],
         "fields of the second version are set in a journal of the first", "clear them";
+    Users = "journal-users", Safe, Nothing,
+        ["PR_0_JOURNAL_UNSUPP_MULTIFS", "PR_0_CLEAR_V2_JOURNAL"],
+        "the journal says that {found} file systems use it, and only one can", "store 1";
     WithoutFeature = "journal-without-feature", Safe, Nothing, ["PR_0_JOURNAL_HAS_JOURNAL"],
         "has_journal is not set, but inode {found} holds a journal", "clear its number";
     NotBackedUp = "journal-not-backed-up", Note, Nothing, ["PR_0_BACKUP_JNL"],

@@ -44,6 +44,9 @@ super::problems! {
         "leave the node out";
     NodeHeader = "extent-node-header", Damage, Data, ["PR_1_EXTENT_HEADER_INVALID"],
         "the header of a node of the extent tree is not what it must be", "leave the node out";
+    RootDepth = "extent-root-depth", Damage, Nothing, ["PR_1_EXTENT_HEADER_INVALID"],
+        "the root of the extent tree says that its depth is {found}; by what it names it is {right}",
+        "read the tree so, and pack it anew";
     NodeDepth = "extent-node-depth", Damage, Nothing, ["PR_1_EXTENT_HEADER_INVALID"],
         "a node of the extent tree says that it has depth {found}, its parent says {right}",
         "take it for what the parent says";
@@ -75,7 +78,7 @@ super::problems! {
         "keep the blocks that lie within it";
     ExtentOrder = "extent-order", Damage, Data, ["PR_1_OUT_OF_ORDER_EXTENTS"],
         "an extent begins at logical block {found}, those before it end at {right}",
-        "keep the part behind those before it";
+        "put the extents in order, and keep what of them does not overlap";
     ExtentBounds = "extent-bounds", Damage, Data, ["PR_1_EXTENT_END_OUT_OF_BOUNDS"],
         "an extent ends at logical block {found}, its node may hold blocks before {right}",
         "keep the part before that";

@@ -52,6 +52,10 @@ super::problems! {
         "store the right number";
     Inodes = "superblock-inodes", Damage, Nothing, ["PR_0_INODE_COUNT_WRONG"],
         "s_inodes_count is {found}, the groups have {right} inodes", "store the right number";
+    DescriptorSize = "superblock-descriptor-size", Safe, Nothing, ["PR_0_SB_CORRUPT"],
+        "s_desc_size is {found}, which is no power of two; it counts only with 64bit", "store 0";
+    FlexGroups = "superblock-flex-groups", Safe, Nothing, ["PR_0_SB_CORRUPT"],
+        "s_log_groups_per_flex is {found}, more than 31; it counts only with flex_bg", "store 0";
     FirstMetaGroup = "superblock-first-meta-group", Damage, Nothing,
         ["PR_0_FIRST_META_BG_TOO_BIG"],
         "s_first_meta_bg is {found}, at most {right} is possible", "clear it and meta_bg";
@@ -65,18 +69,21 @@ super::problems! {
         "store {right}";
     HashVersion = "superblock-hash-version", Safe, Nothing, [],
         "s_def_hash_version is {found}, which is not known", "store that of half MD4";
-    ReservedDescriptors = "superblock-reserved-descriptors", Note, Nothing,
+    ReservedDescriptors = "superblock-reserved-descriptors", Safe, Nothing,
         ["PR_0_NONZERO_RESERVED_GDT_BLOCKS"],
         "s_reserved_gdt_blocks is {found} without resize_inode", "store 0";
-    GdtAndMetadataChecksums = "superblock-two-descriptor-checksums", Note, Nothing,
+    GdtAndMetadataChecksums = "superblock-two-descriptor-checksums", Safe, Nothing,
         ["PR_0_META_AND_GDT_CSUM_SET"],
         "uninit_bg is set together with metadata_csum, which supersedes it", "clear uninit_bg";
-    SeedWithoutChecksums = "superblock-seed-without-checksums", Note, Nothing,
+    SeedWithoutChecksums = "superblock-seed-without-checksums", Safe, Nothing,
         ["PR_0_CSUM_SEED_WITHOUT_META_CSUM"],
         "metadata_csum_seed is set without metadata_csum", "clear metadata_csum_seed";
     WideWithoutExtents = "superblock-64bit-without-extents", Damage, Nothing,
         ["PR_0_64BIT_WITHOUT_EXTENTS"],
         "64bit is set without extents", "set extents";
+    ClustersWithoutExtents = "superblock-bigalloc-without-extents", Damage, Nothing,
+        ["PR_1_NO_BIGALLOC_BLOCKMAP_FILES"],
+        "bigalloc is set without extents, and clusters are as large as blocks", "clear bigalloc";
     Revision = "superblock-revision", Safe, Nothing, ["PR_0_FS_REV_LEVEL"],
         "features are set in revision {found}, which has none", "make it revision {right}";
     HurdWide = "superblock-hurd-64bit", Damage, Nothing, [],
@@ -86,9 +93,9 @@ super::problems! {
         "the Hurd does not know the feature filetype", "clear it";
     NoUuid = "superblock-uuid", Note, Nothing, ["PR_0_ADD_UUID"],
         "the file system has no UUID", "make one";
-    RequiredExtra = "superblock-min-extra-isize", Note, Nothing, ["PR_0_BAD_MIN_EXTRA_ISIZE"],
+    RequiredExtra = "superblock-min-extra-isize", Safe, Nothing, ["PR_0_BAD_MIN_EXTRA_ISIZE"],
         "s_min_extra_isize is {found}, which inodes cannot have", "store {right}";
-    WantedExtra = "superblock-want-extra-isize", Note, Nothing, ["PR_0_BAD_WANT_EXTRA_ISIZE"],
+    WantedExtra = "superblock-want-extra-isize", Safe, Nothing, ["PR_0_BAD_WANT_EXTRA_ISIZE"],
         "s_want_extra_isize is {found}, which inodes cannot have", "store {right}";
     QuotaInode = "superblock-quota-inode", Damage, Nothing, ["PR_0_INVALID_QUOTA_INO"],
         "the number of the quota inode is {found}, which cannot be", "clear it";

@@ -70,12 +70,16 @@ const HASH_VERSION_MAX: u8 = 5;
 /// The one that mke2fs writes.
 const HALF_MD4: u8 = 1;
 
+/// The largest `s_log_groups_per_flex`: the number of groups has 32 bits.
+const LOG_GROUPS_PER_FLEX_MAX: u8 = 31;
+
 /// Checks everything, and mends it in the overlay.
 ///
 /// # Errors
 /// Of the device and of the overlay.
 pub fn run(mender: &mut Mender<'_>, geometry: &Geometry, options: &Options) -> Result<()> {
     features(mender)?;
+    unused_fields(mender)?;
     counts(mender, geometry)?;
     extra_sizes(mender, geometry)?;
     quota_inodes(mender, geometry)?;
@@ -124,6 +128,12 @@ fn features(mender: &mut Mender<'_>) -> Result<()> {
             features.incompat.insert(Incompat::EXTENTS);
         })?;
     }
+    if has_ro(RoCompat::BIGALLOC) && !has_incompat(Incompat::EXTENTS) && has_single_blocks(mender) {
+        // The kernel refuses to mount it; with clusters of one block nothing else says so.
+        mender.features(SuperblockProblem::ClustersWithoutExtents, |features| {
+            features.ro_compat.remove(RoCompat::BIGALLOC);
+        })?;
+    }
     let hurd = mender.superblock.s_creator_os.get() == OS_HURD;
     if hurd && has_incompat(Incompat::BIT64) {
         // The kernel refuses to mount it.
@@ -134,6 +144,33 @@ fn features(mender: &mut Mender<'_>) -> Result<()> {
     } else if hurd && has_incompat(Incompat::FILETYPE) {
         mender.features(SuperblockProblem::Hurd, |features| {
             features.incompat.remove(Incompat::FILETYPE);
+        })?;
+    }
+    Ok(())
+}
+
+/// Whether clusters are as large as blocks.
+fn has_single_blocks(mender: &Mender<'_>) -> bool {
+    let superblock = &mender.superblock;
+    superblock.s_log_cluster_size == superblock.s_log_block_size
+}
+
+/// Fields that count only with a feature which is not set. The kernel does not look at them then;
+/// libext2fs refuses a file system in which they cannot be.
+fn unused_fields(mender: &mut Mender<'_>) -> Result<()> {
+    let incompat = mender.superblock.features().incompat;
+    let size = mender.superblock.s_desc_size.get();
+    if !incompat.contains(Incompat::BIT64) && size != 0 && !size.is_power_of_two() {
+        let finding = Finding::new(SuperblockProblem::DescriptorSize, Place::whole());
+        mender.mend(finding.found(size), |superblock| {
+            superblock.s_desc_size = 0.into();
+        })?;
+    }
+    let log = mender.superblock.s_log_groups_per_flex;
+    if !incompat.contains(Incompat::FLEX_BG) && log > LOG_GROUPS_PER_FLEX_MAX {
+        let finding = Finding::new(SuperblockProblem::FlexGroups, Place::whole());
+        mender.mend(finding.found(log), |superblock| {
+            superblock.s_log_groups_per_flex = 0;
         })?;
     }
     Ok(())

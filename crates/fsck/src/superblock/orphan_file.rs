@@ -1,7 +1,8 @@
 //! The number of the orphan file without the feature.
 //!
 //! What is left of an orphan file is cleared with its inode by a later pass. But the number may be
-//! damage, and the inode a user's: only a file that begins as an orphan file does is one.
+//! damage, and the inode a user's or a reserved one: only a file that begins as an orphan file does
+//! is one.
 
 use uext4_ondisk::Ino;
 use uext4_ondisk::features::Compat;
@@ -23,14 +24,16 @@ pub fn run(volume: &Volume, findings: &Findings<'_>) -> Result<()> {
     let superblock = volume.superblock();
     let ino = Ino(superblock.s_orphan_file_inum.get());
     let is_used = superblock.features().compat.contains(Compat::ORPHAN_FILE);
-    if is_used || ino.0 < volume.geometry().first_ino {
+    if is_used || ino.0 == 0 {
         return Ok(());
     }
+    let is_reserved = ino.0 < volume.geometry().first_ino;
     let bytes = volume.read_inode(ino)?;
     let Some(raw) = bytes.and_then(|bytes| RawInode::parse(&bytes, ino).ok()) else {
         return Ok(());
     };
-    if raw.i_links_count.get() == 0 || is_orphan_file(volume, ino, &raw)? {
+    let is_free = raw.i_links_count.get() == 0;
+    if !is_reserved && (is_free || is_orphan_file(volume, ino, &raw)?) {
         return Ok(());
     }
     let finding = Finding::new(SuperblockProblem::OrphanFileNumber, Place::whole());

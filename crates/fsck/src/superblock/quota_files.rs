@@ -6,6 +6,7 @@
 //! where its inode is in use, and holds something else, there is none.
 
 use uext4_ondisk::Ino;
+use uext4_ondisk::features::RoCompat;
 use uext4_ondisk::inode::RawInode;
 use uext4_ondisk::quota::QuotaKind;
 use uext4_ondisk::superblock::SuperBlock;
@@ -62,7 +63,9 @@ pub fn run(volume: &Volume, findings: &Findings<'_>) -> Result<()> {
             continue;
         }
         // Its own file was lost, and is made anew: nothing else is written over.
-        if number.reserved.is_none() && is_unused(volume, Ino(ino))? {
+        let features = volume.superblock().features().ro_compat;
+        let is_made = features.contains(RoCompat::QUOTA.union(RoCompat::PROJECT));
+        if number.reserved.is_none() && is_made && is_unused(volume, Ino(ino))? {
             continue;
         }
         let place = Place::whole().name(number.name.as_bytes());

@@ -33,6 +33,8 @@ pub struct Verdict {
     pub code: i32,
     /// Its first complaints. There are some that it makes, and exits with 0.
     pub complaints: String,
+    /// Whether it asked to mend something.
+    pub asks: bool,
 }
 
 impl Verdict {
@@ -41,10 +43,11 @@ impl Verdict {
         self.code != 0 || !self.complaints.is_empty()
     }
 
-    /// Whether an examination that says this agrees. What e2fsck mentions, and exits with 0, may
-    /// be a finding or not.
+    /// Whether an examination that says this agrees: damage is what e2fsck asks to mend, whatever
+    /// its exit code. What it only mentions may be a finding or not.
     pub fn agrees(&self, is_clean: bool) -> bool {
         match self.code {
+            0 if self.asks => !is_clean,
             0 => is_clean || !self.complaints.is_empty(),
             _ => !is_clean,
         }
@@ -259,6 +262,7 @@ impl Judge {
         Verdict {
             code,
             complaints: complaints.join("; "),
+            asks: text.contains("? no"),
         }
     }
 

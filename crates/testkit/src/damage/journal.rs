@@ -117,8 +117,10 @@ pub(super) const KINDS: &[Kind] = &[
     }),
     Kind::new("journal-users", "has_journal", |t| {
         head(t, |j| j.s_nr_users = 77.into())
-    })
-    .unseen("of journals on devices of their own"),
+    }),
+    Kind::new("journal-two-users", "has_journal", |t| {
+        head(t, |j| j.s_nr_users = 2.into())
+    }),
     Kind::new("journal-needs-recovery-though-empty", "has_journal", |t| {
         t.superblock(|sb| sb.s_feature_incompat = (sb.s_feature_incompat.get() | 0x4).into())
     })

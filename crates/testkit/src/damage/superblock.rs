@@ -199,6 +199,9 @@ pub(super) const KINDS: &[Kind] = &[
     Kind::new("superblock-descriptor-size-128", "64bit", |t| {
         backed(t, |sb| sb.s_desc_size = 128.into())
     }),
+    Kind::new("superblock-descriptor-size-without-64bit", "^64bit", |t| {
+        t.superblock(|sb| sb.s_desc_size = u16::MAX.into())
+    }),
     Kind::new("superblock-reserved-descriptors", "", |t| {
         backed(t, |sb| {
             sb.s_reserved_gdt_blocks = (sb.s_reserved_gdt_blocks.get() ^ 3).into();
@@ -218,6 +221,11 @@ pub(super) const KINDS: &[Kind] = &[
     Kind::new("superblock-flex-groups-huge", "flex_bg", |t| {
         t.superblock(|sb| sb.s_log_groups_per_flex = 90)
     }),
+    Kind::new(
+        "superblock-flex-groups-without-the-feature",
+        "^flex_bg",
+        |t| t.superblock(|sb| sb.s_log_groups_per_flex = 255),
+    ),
     Kind::new("superblock-flex-groups", "flex_bg", |t| {
         t.superblock(|sb| sb.s_log_groups_per_flex = 1)
     })
@@ -426,5 +434,10 @@ pub(super) const KINDS: &[Kind] = &[
             let ino = t.with_blocks()?.ino;
             t.superblock(|sb| sb.s_orphan_file_inum = ino.0.into())
         },
+    ),
+    Kind::new(
+        "orphan-file-number-of-the-root-without-the-feature",
+        "^orphan_file",
+        |t| t.superblock(|sb| sb.s_orphan_file_inum = 2.into()),
     ),
 ];
