@@ -25,7 +25,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use uext4_blockdev::BlockDevice;
-use uext4_jbd2::{LogRun, Recovery, ReplayedBlock, recover};
+use uext4_jbd2::{LogRun, Recovery, ReplayedBlock, recover, recover_what_holds};
 use uext4_ondisk::features::{Compat, Incompat};
 use uext4_ondisk::inode::{FileType, I_BLOCK_LEN, InodeFlags, RawInode};
 use uext4_ondisk::journal::{JournalHeader, JournalSuperblock, MIN_JOURNAL_BLOCKS, unescape};
@@ -132,6 +132,11 @@ pub fn replay(
     if !needs_recovery {
         let finding = Finding::new(JournalProblem::RecoverMissing, Place::inode(found.ino));
         findings.report(finding);
+    }
+    for left_out in &recovery.left_out {
+        let place = Place::inode(found.ino).block(left_out.log);
+        let finding = Finding::new(JournalProblem::BlockLeftOut, place);
+        findings.report(finding.found(left_out.home.0));
     }
     let torn = recovery.failed_commit.map(|sequence| {
         let finding = Finding::new(JournalProblem::Torn, Place::inode(found.ino));
@@ -330,7 +335,7 @@ fn judge(volume: &Volume, found: &Found) -> Result<Judged> {
     let geometry = volume.geometry();
     let device: &dyn BlockDevice = volume.overlay();
     let runs = &found.map.runs;
-    match recover(device, geometry.block_size, geometry.blocks_count, runs) {
+    match recover_what_holds(device, geometry.block_size, geometry.blocks_count, runs) {
         // The kernel refuses to mount with a log that is shorter.
         Ok(recovery)
             if recovery.superblock.s_start.get() == 0

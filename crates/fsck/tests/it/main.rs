@@ -14,3 +14,4 @@ mod kernel;
 mod power_cut;
 mod randomly;
 mod structures;
+mod torn_log;

@@ -1,0 +1,82 @@
+//! Logs of the kernel in which one block is not what was written: e2fsck replays the others, and so
+//! does a repair.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::sync::Arc;
+
+use uext4_blockdev::MemoryDevice;
+use uext4_jbd2::{LogRun, Recovery, recover};
+use uext4_ondisk::{Ino, Pblk};
+use uext4_testkit::damage::{Contents, Hurt, Survey};
+use uext4_testkit::e2fsprogs::{e2fsck, mke2fs};
+use uext4_testkit::{Mount, can_mount, has_tool, scratch};
+
+use crate::judge::{Asked, Judge, applied, ask};
+
+/// Makes files, each durable by a transaction of its own.
+fn fill(root: &Path) {
+    for n in 0..6 {
+        let dir = root.join(format!("dir-{n}"));
+        fs::create_dir(&dir).unwrap();
+        for name in ["one", "two"] {
+            fs::write(dir.join(name), vec![b'0' + n; 3000]).unwrap();
+        }
+        File::open(&dir).unwrap().sync_all().unwrap();
+    }
+}
+
+/// The image as the power cut leaves it: the log holds everything.
+fn cut_off(dir: &Path) -> Vec<u8> {
+    let image = dir.join("image");
+    let options = "-t ext4 -b 1024 -J size=4 -O ^fast_commit,^resize_inode";
+    mke2fs(&image, options.split_whitespace(), "16M");
+    let mount = Mount::new(&image, "commit=600");
+    fill(mount.path());
+    // Of the loop device's file: what the device has written is there.
+    fs::read(&image).unwrap()
+}
+
+fn recovery(image: &[u8]) -> Recovery {
+    let survey = Survey::new(image.to_vec());
+    let journal = survey.known(Ino::JOURNAL).unwrap();
+    let run = |at: &uext4_testkit::damage::Mapped| LogRun {
+        start: at.pblk,
+        len: 1,
+    };
+    let runs: Vec<LogRun> = journal.blocks.iter().map(run).collect();
+    let geometry = &survey.geometry;
+    let device = Arc::new(MemoryDevice::from_bytes(image.to_vec()));
+    recover(&*device, geometry.block_size, geometry.blocks_count, &runs).unwrap()
+}
+
+#[test]
+fn what_e2fsck_keeps_of_a_log_with_a_damaged_block_is_kept() {
+    if !can_mount() || !has_tool("e2fsck") {
+        return;
+    }
+    let dir = scratch();
+    let image = cut_off(dir.path());
+    let whole = recovery(&image);
+    assert!(whole.replay.len() > 10);
+    let judge = Judge::new();
+    for block in whole.replay.blocks() {
+        let Pblk(at) = block.log;
+        let mut damaged = image.clone();
+        damaged[at as usize * 1024 + 500] ^= 0x10;
+        let theirs = dir.path().join("theirs");
+        fs::write(&theirs, &damaged).unwrap();
+        e2fsck(&theirs, "-fy");
+        e2fsck(&theirs, "-fy");
+        let theirs = Contents::new(&Survey::new(fs::read(&theirs).unwrap()));
+        let outcome = ask(Asked::Plan, &damaged).unwrap();
+        let names = outcome.findings.iter();
+        let mut names = names.map(|(_, finding)| finding.problem.info().name);
+        assert!(names.any(|name| name == "journal-block-left-out"), "{at}");
+        let mended = applied(&damaged, &outcome);
+        assert_eq!(judge.e2fsck(&mended).code, 0, "{at}");
+        let ours = Contents::new(&Survey::new(mended));
+        let missing = theirs.missing(&ours, &Hurt::default());
+        assert_eq!(missing, [""; 0], "home {:?}", block.home);
+    }
+}
