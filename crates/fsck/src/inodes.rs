@@ -29,9 +29,11 @@ mod worker;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use uext4_ondisk::extent::Extent;
 use uext4_ondisk::features::RoCompat;
 use uext4_ondisk::inode::{FileType, RawInode};
-use uext4_ondisk::{GroupNr, Ino, Lblk};
+use uext4_ondisk::num::{lo16, lo32};
+use uext4_ondisk::{GroupNr, Ino, Lblk, Pblk};
 
 use crate::error::Result;
 use crate::finding::{Finding, Place};
@@ -62,6 +64,19 @@ struct Common {
 struct Repack {
     ino: Ino,
     cause: Cause,
+    /// The first logical block that goes.
+    end: u64,
+}
+
+impl Repack {
+    /// Of all that can be used.
+    fn all(ino: Ino, cause: Cause) -> Self {
+        Self {
+            ino,
+            cause,
+            end: u64::MAX,
+        }
+    }
 }
 
 /// Examines all inodes, groups in parallel. Afterwards `used` and `shared` hold the clusters of
@@ -122,7 +137,7 @@ fn release(state: &State<'_>, ino: Ino, raw: &RawInode) -> Result<()> {
 
 /// Packs what can be used of a damaged map.
 fn pack_anew(state: &State<'_>, repack: Repack) -> Result<()> {
-    let Repack { ino, cause } = repack;
+    let Repack { ino, cause, end } = repack;
     let Some(bytes) = state.volume.read_inode(ino)? else {
         return Ok(());
     };
@@ -131,6 +146,7 @@ fn pack_anew(state: &State<'_>, repack: Repack) -> Result<()> {
     };
     let map = mapping::read(state, ino, &raw)?;
     let mut extents = torn::join(state, &map.extents, cause)?;
+    cut(state, &mut extents, end);
     if FileType::from_mode(raw.i_mode.get()) == Some(FileType::Directory) {
         // Neither holes nor blocks that were never written.
         let mut next = 0_u32;
@@ -144,6 +160,22 @@ fn pack_anew(state: &State<'_>, repack: Repack) -> Result<()> {
         extents.retain(|extent| !state.touches_metadata(extent));
     }
     mapping::store(state, ino, &map, &extents, cause)
+}
+
+/// Cuts what lies behind a logical block, and gives it back.
+fn cut(state: &State<'_>, extents: &mut Vec<Extent>, end: u64) {
+    for extent in extents.iter_mut() {
+        let left = end
+            .saturating_sub(extent.lblk.0.into())
+            .min(extent.len.into());
+        let gone = u64::from(extent.len) - left;
+        let start = Pblk(extent.pblk.0.saturating_add(left));
+        if gone != 0 {
+            state.free(state.used.of_blocks(start, gone));
+            extent.len = lo16(lo32(left));
+        }
+    }
+    extents.retain(|extent| extent.len != 0);
 }
 
 fn large_file_feature(state: &State<'_>, common: &Common) -> Result<()> {

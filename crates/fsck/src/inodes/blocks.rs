@@ -133,17 +133,17 @@ impl Worker<'_, '_> {
         }
         if let Some(cause) = seen.cause {
             let ino = subject.ino;
-            self.found.repacks.push(Repack { ino, cause });
+            self.found.repacks.push(Repack::all(ino, cause));
         }
         if seen.metadata != 0 {
             let ino = subject.ino;
             let finding = subject.finding(InodeProblem::BadBlockMetadata);
             let cause = self.state.report(finding.found(seen.metadata));
-            self.found.repacks.push(Repack { ino, cause });
+            self.found.repacks.push(Repack::all(ino, cause));
         }
         match subject.file_type() {
             Some(FileType::Directory) => self.directory(subject, form, &seen)?,
-            Some(FileType::Regular) => self.regular(subject, form, &seen)?,
+            Some(FileType::Regular) => self.regular(subject, form, &mut seen)?,
             _ => {}
         }
         if subject.is_cleared {
@@ -194,7 +194,7 @@ impl Worker<'_, '_> {
                 .state
                 .report(subject.finding(InodeProblem::UnwrittenDirectory));
             let ino = subject.ino;
-            self.found.repacks.push(Repack { ino, cause });
+            self.found.repacks.push(Repack::all(ino, cause));
         }
         if seen.end != u64::from(seen.blocks) {
             let finding = subject.finding(InodeProblem::DirectoryHole);
@@ -203,7 +203,7 @@ impl Worker<'_, '_> {
                 raw.i_flags = (raw.i_flags.get() & !InodeFlags::INDEX.bits()).into();
             })?;
             let ino = subject.ino;
-            self.found.repacks.push(Repack { ino, cause });
+            self.found.repacks.push(Repack::all(ino, cause));
         }
         let right = u64::from(seen.blocks) << self.state.geometry().block_size.log2();
         let size = subject.size();
@@ -213,7 +213,7 @@ impl Worker<'_, '_> {
         Ok(())
     }
 
-    fn regular(&mut self, subject: &mut Subject<'_>, form: Form, seen: &Seen) -> Result<()> {
+    fn regular(&mut self, subject: &mut Subject<'_>, form: Form, seen: &mut Seen) -> Result<()> {
         let size = subject.size();
         if size >> 31 != 0 {
             self.common.has_large_file.store(true, Ordering::Relaxed);
@@ -233,10 +233,41 @@ impl Worker<'_, '_> {
         };
         let blocks_max = blocks_max.min(u32::MAX.into());
         let last_written = seen.end_written.saturating_sub(1) << log2;
+        if size < last_written && self.ends_at_size(subject)? {
+            let end = self.state.geometry().block_size.blocks_for(size);
+            let finding = subject.finding(InodeProblem::PastEnd);
+            let cause = self.state.report(finding.found(seen.end).right(end));
+            let ino = subject.ino;
+            self.found.repacks.push(Repack { ino, cause, end });
+            seen.cause = Some(cause);
+            return Ok(());
+        }
         if size < last_written || size > blocks_max << log2 {
             self.set_size(subject, size, seen.end_written << log2)?;
         }
         Ok(())
+    }
+
+    /// Whether the count of blocks says that the size is right, and that the map reaches too far: it
+    /// counts the blocks before the end, and no others.
+    fn ends_at_size(&self, subject: &Subject<'_>) -> Result<bool> {
+        let geometry = self.state.geometry();
+        if geometry.cluster_bits != 0 || subject.has(InodeFlags::HUGE_FILE) {
+            return Ok(false);
+        }
+        let map = mapping::read(self.state, subject.ino, &subject.raw)?;
+        let end = geometry.block_size.blocks_for(subject.size());
+        let before = |extent: &Extent| {
+            let left = end.saturating_sub(extent.lblk.0.into());
+            left.min(extent.len.into())
+        };
+        let data: u64 = map.extents.iter().map(before).sum();
+        let attributes = u64::from(subject.xattr_block().0 != 0);
+        let blocks = data
+            .saturating_add(map.nodes.len() as u64)
+            .saturating_add(attributes);
+        let found = u64::from(subject.raw.i_blocks_lo.get());
+        Ok(data != 0 && found == mapping::blocks_field(geometry, blocks, false))
     }
 
     /// Without the feature the kernel does not open a file with the flag.

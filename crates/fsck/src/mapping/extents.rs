@@ -1,8 +1,12 @@
 //! The walk over an extent tree.
 //!
-//! Each node must be what its parent says: one level lower, beginning where the index says. What
-//! is in order is used, wherever it stands; what overlaps something before it is cut. As logical
-//! blocks ascend through the whole walk, a node that is reached twice has nothing to add.
+//! Each node must be what its parent says: one level lower, beginning where the index says. How
+//! deep the tree is, its root says; if what the root names is not what it must be then, its blocks
+//! say it. Entries that are not in order are put in order, see `order`; what overlaps something
+//! before it is cut. As logical blocks ascend through the whole walk, a node that is reached twice
+//! has nothing to add.
+
+mod order;
 
 use uext4_ondisk::checksum::CsumSeed;
 use uext4_ondisk::extent::{
@@ -33,6 +37,8 @@ struct Walk<'w, 's, V> {
     end: u64,
     /// The cluster that the last extent ended in, with `bigalloc`.
     cluster: Option<MappedCluster>,
+    /// The block that the buffer of the first level holds already.
+    loaded: Option<Pblk>,
     /// The visitor wants no more.
     is_over: bool,
 }
@@ -63,8 +69,23 @@ pub fn walk<V: Visitor>(
         visitor.problem(MappingProblem::RootHeader, Spot::default());
         return Ok(());
     };
-    let depth = head.eh_depth.get();
-    if depth > EXT4_MAX_EXTENT_DEPTH {
+    let stated = head.eh_depth.get();
+    let mut loaded = None;
+    let depth = true_depth(state, root, head, buffers, &mut loaded)?;
+    if depth > DEPTH_READ {
+        visitor.problem(MappingProblem::RootHeader, Spot::default());
+        return Ok(());
+    }
+    if depth != stated {
+        visitor.problem(
+            MappingProblem::RootDepth,
+            Spot {
+                found: stated.into(),
+                right: depth.into(),
+                ..Spot::default()
+            },
+        );
+    } else if depth > EXT4_MAX_EXTENT_DEPTH {
         visitor.problem(
             MappingProblem::TooDeep,
             Spot {
@@ -92,9 +113,93 @@ pub fn walk<V: Visitor>(
         next: 0,
         end: blocks(state, raw),
         cluster: None,
+        loaded,
         is_over: false,
     };
     walk.node(root)
+}
+
+/// How deep a tree is: as its root says, or else as fits what the root names. Notes in `loaded`
+/// which block the buffer of the first level holds then.
+fn true_depth(
+    state: &State<'_>,
+    root: &[u8],
+    head: ExtentHeader,
+    buffers: &mut Buffers,
+    loaded: &mut Option<Pblk>,
+) -> Result<u16> {
+    let stated = head.eh_depth.get();
+    let count = usize::from(head.eh_entries.get());
+    if count == 0 {
+        return Ok(stated);
+    }
+    let others = (0..=EXT4_MAX_EXTENT_DEPTH).filter(|&depth| depth != stated);
+    let mut buffer = buffers.take(state.geometry());
+    let mut found = None;
+    for depth in std::iter::once(stated).chain(others) {
+        if depth <= DEPTH_READ && fits(state, root, count, depth, &mut buffer, loaded)? {
+            found = Some(depth);
+            break;
+        }
+    }
+    buffers.give(buffer);
+    Ok(found.unwrap_or(stated))
+}
+
+/// Whether one of the entries of a root leads to what an entry of this depth does: blocks of a
+/// file, or nodes down to them.
+fn fits(
+    state: &State<'_>,
+    root: &[u8],
+    count: usize,
+    depth: u16,
+    buffer: &mut [u8],
+    loaded: &mut Option<Pblk>,
+) -> Result<bool> {
+    let geometry = state.geometry();
+    for at in 1..=count {
+        let entry = |node: &[u8], at: usize| {
+            let place = EXTENT_ENTRY_LEN * at..EXTENT_ENTRY_LEN * (at + 1);
+            node.get(place)
+                .and_then(|entry| <[u8; 12]>::try_from(entry).ok())
+        };
+        let mut entry_of = entry(root, at);
+        let mut level = depth;
+        let mut nodes = 0;
+        while let Some(bytes) = entry_of {
+            if level == 0 {
+                let extent = RawExtent::read_from_bytes(&bytes).map(|raw| raw.get());
+                let can_be = |extent: Extent| {
+                    extent.len != 0 && is_inside(geometry, extent.pblk, extent.len.into())
+                };
+                if extent.is_ok_and(can_be) {
+                    return Ok(true);
+                }
+                break;
+            }
+            let Ok(index) = ExtentIdx::read_from_bytes(&bytes) else {
+                break;
+            };
+            let block = index.leaf();
+            if !is_inside(geometry, block, 1) || state.is_metadata(block) {
+                break;
+            }
+            state.volume.overlay().read_block(block, buffer)?;
+            *loaded = (nodes == 0 && at == 1).then_some(block);
+            let head = checked_header(buffer);
+            if head.is_none_or(|head| head.eh_entries.get() == 0) {
+                break;
+            }
+            if level == 1 && nodes == 0 && head.is_some_and(|head| head.eh_depth.get() == 0) {
+                // What the root and its node say alike: nothing more is read of a tree that is right.
+                return Ok(true);
+            }
+            level -= 1;
+            nodes += 1;
+            entry_of = entry(buffer, 1);
+        }
+    }
+    Ok(false)
 }
 
 /// Blocks that the size of an inode needs.
@@ -103,7 +208,7 @@ fn blocks(state: &State<'_>, raw: &RawInode) -> u64 {
     state.geometry().block_size.blocks_for(size)
 }
 
-/// The header of a node, if it is one. Some writers leave room for up to two entries at the end.
+/// The header of a node, if it is one, whatever its depth. Some writers leave room for up to two entries at the end.
 fn checked_header(bytes: &[u8]) -> Option<ExtentHeader> {
     let head = header(bytes)?;
     let room = max_entries(bytes.len());
@@ -111,8 +216,7 @@ fn checked_header(bytes: &[u8]) -> Option<ExtentHeader> {
     let fits = head.eh_magic.get() == EXT4_EXT_MAGIC
         && max <= room
         && max.saturating_add(2) >= room
-        && head.eh_entries.get() <= max
-        && head.eh_depth.get() <= DEPTH_READ;
+        && head.eh_entries.get() <= max;
     fits.then_some(head)
 }
 
@@ -126,14 +230,15 @@ impl<V: Visitor> Walk<'_, '_, V> {
         let body = EXTENT_ENTRY_LEN..EXTENT_ENTRY_LEN * (node.count + 1);
         let body = node.bytes.get(body).unwrap_or_default();
         if node.depth == 0 {
-            let mut rest = <[RawExtent]>::ref_from_bytes(body).unwrap_or_default();
-            while let [extent, next @ ..] = rest {
-                self.extent(node, extent, next);
-                rest = next;
-            }
+            self.leaf(
+                node,
+                <[RawExtent]>::ref_from_bytes(body).unwrap_or_default(),
+            );
             return Ok(());
         }
         let children = <[ExtentIdx]>::ref_from_bytes(body).unwrap_or_default();
+        let sorted = self.sorted(node, children)?;
+        let children = sorted.as_deref().unwrap_or(children);
         let mut buffer = self.buffers.take(self.state.geometry());
         let ends = children.iter().skip(1).map(|next| u64::from(next.lblk().0));
         let ends = ends.chain(std::iter::once(node.until));
@@ -151,6 +256,66 @@ impl<V: Visitor> Walk<'_, '_, V> {
         }
         self.buffers.give(buffer);
         result
+    }
+
+    /// Shows the extents of a leaf.
+    fn leaf(&mut self, node: Node<'_>, extents: &[RawExtent]) {
+        let Some((wrong, before)) = order::first_wrong(extents) else {
+            for (at, extent) in extents.iter().enumerate() {
+                let next = extents.get(at + 1).map(|next| next.get());
+                self.extent(node, extent.get(), next);
+            }
+            return;
+        };
+        let spot = Spot {
+            block: node.block,
+            lblk: Some(wrong),
+            found: wrong.0.into(),
+            right: before,
+        };
+        self.visitor.problem(MappingProblem::ExtentOrder, spot);
+        let geometry = self.state.geometry();
+        let inside = |extent: &Extent| is_inside(geometry, extent.pblk, extent.len.into());
+        let extents = order::settled(extents, self.end, inside);
+        for (at, extent) in extents.iter().enumerate() {
+            self.extent(node, *extent, extents.get(at + 1).copied());
+        }
+    }
+
+    /// The children of a node in the order of what they hold, if their index is not in order: then
+    /// their own entries say where they belong.
+    fn sorted(&mut self, node: Node<'_>, children: &[ExtentIdx]) -> Result<Option<Vec<ExtentIdx>>> {
+        if children
+            .windows(2)
+            .all(|pair| pair[0].lblk() < pair[1].lblk())
+        {
+            return Ok(None);
+        }
+        let geometry = self.state.geometry();
+        let mut buffer = self.buffers.take(geometry);
+        let mut sorted = Vec::with_capacity(children.len());
+        for child in children {
+            let mut first = child.lblk();
+            let block = child.leaf();
+            if is_inside(geometry, block, 1) {
+                self.state.volume.overlay().read_block(block, &mut buffer)?;
+                let is_node = checked_header(&buffer).is_some_and(|it| it.eh_entries.get() != 0);
+                first = first_lblk(&buffer).filter(|_| is_node).unwrap_or(first);
+            }
+            sorted.push((first, *child));
+        }
+        self.loaded = None;
+        self.buffers.give(buffer);
+        if sorted.is_sorted_by_key(|&(first, _)| first) {
+            return Ok(None);
+        }
+        let spot = Spot {
+            block: node.block,
+            ..Spot::default()
+        };
+        self.visitor.problem(MappingProblem::IndexOrder, spot);
+        sorted.sort_by_key(|&(first, _)| first);
+        Ok(Some(sorted.into_iter().map(|(_, child)| child).collect()))
     }
 
     fn child(
@@ -175,7 +340,9 @@ impl<V: Visitor> Walk<'_, '_, V> {
             self.visitor.problem(MappingProblem::NodeTwice, spot);
             return Ok(());
         }
-        self.state.volume.overlay().read_block(block, buffer)?;
+        if self.loaded.take() != Some(block) {
+            self.state.volume.overlay().read_block(block, buffer)?;
+        }
         spot.block = Some(block);
         let Some(head) = checked_header(buffer) else {
             self.visitor.problem(MappingProblem::NodeHeader, spot);
@@ -233,8 +400,7 @@ impl<V: Visitor> Walk<'_, '_, V> {
     }
 
     /// Shows what can be used of an extent.
-    fn extent(&mut self, node: Node<'_>, raw: &RawExtent, next: &[RawExtent]) {
-        let extent = raw.get();
+    fn extent(&mut self, node: Node<'_>, extent: Extent, next: Option<Extent>) {
         let first = u64::from(extent.lblk.0);
         let end = first + u64::from(extent.len);
         let geometry = self.state.geometry();
@@ -251,7 +417,7 @@ impl<V: Visitor> Walk<'_, '_, V> {
         }
     }
 
-    fn damaged_extent(&mut self, node: Node<'_>, extent: Extent, next: &[RawExtent]) {
+    fn damaged_extent(&mut self, node: Node<'_>, extent: Extent, next: Option<Extent>) {
         let first = u64::from(extent.lblk.0);
         let mut end = first + u64::from(extent.len);
         let geometry = self.state.geometry();
@@ -270,7 +436,7 @@ impl<V: Visitor> Walk<'_, '_, V> {
         let is_too_long = !is_inside(geometry, extent.pblk, extent.len.into());
         if is_too_long {
             problem(MappingProblem::ExtentRange, extent.len.into(), 0);
-            let next = next.first().map(|next| u64::from(next.get().lblk.0));
+            let next = next.map(|next| u64::from(next.lblk.0));
             let next = next.filter(|&next| next > first);
             end = end.min(next.unwrap_or(end));
         }
