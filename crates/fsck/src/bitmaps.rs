@@ -74,6 +74,7 @@ struct Worker {
 /// # Errors
 /// Of the device and of the overlay.
 pub fn run(state: &State<'_>, summary: &mut Summary) -> Result<()> {
+    replayed::take_back(state)?;
     let groups = state.geometry().groups_count.get();
     let steps = u64::from(groups.div_ceil(GROUPS_PER_STEP));
     let shown_every = (steps / 256).max(1);

@@ -26,6 +26,7 @@ use uext4_ondisk::fast_commit::End;
 use crate::clusters::ClusterSet;
 use crate::error::Result;
 use crate::finding::{Finding, Place};
+use crate::held::Held;
 use crate::inode_map::Kind;
 use crate::journal::FastCommits;
 use crate::options::Options;
@@ -36,8 +37,18 @@ use crate::volume::Volume;
 use crate::{bitmaps, directories};
 use plan::Plan;
 
-/// Replays fast commits. Returns the file system, and all clusters that had an owner before or have
-/// one now. Where clusters have several owners, directories may lie in the data of others, so that
+/// What the replay of fast commits leaves.
+#[derive(Debug)]
+pub struct Replayed {
+    /// The file system.
+    pub volume: Volume,
+    /// All clusters that had an owner before or have one now.
+    pub used: ClusterSet,
+    /// What inodes held whose last name is gone.
+    pub held: Held,
+}
+
+/// Replays fast commits. Where clusters have several owners, directories may lie in the data of others, so that
 /// nothing is replayed.
 ///
 /// # Errors
@@ -47,14 +58,13 @@ pub fn replay(
     findings: &Findings<'_>,
     volume: Volume,
     fast_commits: &FastCommits,
-) -> Result<(Volume, ClusterSet)> {
+) -> Result<Replayed> {
     let mut state = State::new(options, findings, volume);
     crate::inodes::run(&mut state)?;
     if !state.shared.is_empty() {
         findings.leave_fast_commits();
         state.finish_pass()?;
-        state.used.add_removed_and(None);
-        return Ok((state.volume, state.used));
+        return Ok(ended(state));
     }
     directories::run(&state)?;
     let before = ClusterSet::new(state.geometry(), &state.scratch);
@@ -62,8 +72,16 @@ pub fn replay(
     let plan = Plan::new(&state, fast_commits)?;
     apply(&state, &plan, &before)?;
     state.finish_pass()?;
+    Ok(ended(state))
+}
+
+fn ended(state: State<'_>) -> Replayed {
     state.used.add_removed_and(None);
-    Ok((state.volume, state.used))
+    Replayed {
+        volume: state.volume,
+        used: state.used,
+        held: state.held.into_inner(),
+    }
 }
 
 fn apply(state: &State<'_>, plan: &Plan<'_>, before: &ClusterSet) -> Result<()> {

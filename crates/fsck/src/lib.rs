@@ -51,6 +51,7 @@ mod error;
 mod fast_commits;
 mod finding;
 mod fixed_places;
+mod held;
 mod inode_map;
 mod inodes;
 mod journal;

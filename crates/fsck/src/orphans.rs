@@ -12,6 +12,7 @@
 
 mod cut;
 mod file;
+mod held;
 
 use std::collections::HashSet;
 
@@ -20,12 +21,15 @@ use uext4_ondisk::inode::{FileType, InodeFlags, RawInode};
 
 use crate::error::Result;
 use crate::finding::{Finding, Place};
+use crate::held::Held;
 use crate::options::Options;
 use crate::problem::JournalProblem;
 use crate::report::{Cause, Findings};
 use crate::volume::Volume;
 
-/// Handles both kinds of lists.
+pub(crate) use cut::Budget;
+
+/// Handles both kinds of lists. Returns what the orphans held.
 ///
 /// # Errors
 /// Of the device and of the overlay.
@@ -34,10 +38,11 @@ pub fn run(
     options: &Options,
     findings: &Findings<'_>,
     replay: Replay,
-) -> Result<()> {
+) -> Result<Held> {
     let mut released = Released::new(replay);
     list(volume, options, findings, &mut released)?;
-    file::run(volume, options, findings, &mut released)
+    file::run(volume, options, findings, &mut released)?;
+    Ok(released.held)
 }
 
 /// Whether the journal had to be replayed: the file system was in use when the power went, so that
@@ -55,7 +60,8 @@ pub enum Replay {
 struct Released {
     replay: Replay,
     visited: HashSet<Ino>,
-    budget: cut::Budget,
+    budget: Budget,
+    held: Held,
 }
 
 impl Released {
@@ -63,7 +69,8 @@ impl Released {
         Self {
             replay,
             visited: HashSet::new(),
-            budget: cut::Budget::default(),
+            budget: Budget::default(),
+            held: Held::default(),
         }
     }
 }
@@ -95,7 +102,7 @@ fn list(
         let finding = Finding::new(JournalProblem::Orphan, Place::inode(at));
         cause = Some(findings.report(finding.found(clusters_of(volume, &orphan))));
         if let Some(cause) = cause {
-            release(volume, at, &orphan, options, cause, &mut released.budget)?;
+            release(volume, at, &orphan, options, cause, released)?;
         }
         before = Some(at);
         at = Ino(orphan.i_dtime.get());
@@ -141,8 +148,9 @@ fn release(
     orphan: &RawInode,
     options: &Options,
     cause: Cause,
-    budget: &mut cut::Budget,
+    released: &mut Released,
 ) -> Result<()> {
+    let Released { budget, held, .. } = released;
     let links = orphan.i_links_count.get();
     volume.update_raw_inode(ino, cause, |inode| {
         inode.i_dtime = match links {
@@ -152,9 +160,11 @@ fn release(
         .into();
     })?;
     if links != 0 {
-        cut::cut(volume, ino, orphan, cause, budget)?;
+        let runs = cut::cut(volume, ino, orphan, cause, budget)?;
+        held.cut(volume, orphan, runs, cause);
+        return Ok(());
     }
-    Ok(())
+    held.delete(volume, ino, orphan, cause, budget)
 }
 
 /// Any time but zero: the mark of a deleted inode. A small one could be taken for the number of an

@@ -91,6 +91,7 @@ fn one(state: &State<'_>, kind: QuotaKind, ino: Ino) -> Result<()> {
             (file::create(state, ino, cause)?, contents)
         }
     };
+    take_back(state, kind, &mut contents);
     let used = state.usage.lock().of(kind);
     let differ = settle(&mut contents.entries, &used);
     if differ > 0 {
@@ -106,6 +107,21 @@ fn one(state: &State<'_>, kind: QuotaKind, ino: Ino) -> Result<()> {
         what: "a quota file",
     })?;
     file::write(state, ino, &raw, &packed, cause)
+}
+
+/// Takes back what orphans used, as the next mount does when it deletes them.
+fn take_back(state: &State<'_>, kind: QuotaKind, contents: &mut Contents) {
+    let held = state.held.lock();
+    for used in held.used.iter().filter(|used| used.kind == kind) {
+        let Some(entry) = contents.entries.get_mut(&used.owner) else {
+            continue;
+        };
+        let bytes = entry.dqb_curspace.get().saturating_sub(used.bytes);
+        let inodes = entry.dqb_curinodes.get().saturating_sub(used.inodes);
+        entry.dqb_curspace = bytes.into();
+        entry.dqb_curinodes = inodes.into();
+        contents.cause = contents.cause.or(held.cause);
+    }
 }
 
 /// Whether an inode holds nothing.

@@ -11,9 +11,7 @@ use uext4_ondisk::GroupNr;
 
 use crate::emptied::Emptied;
 use crate::finding::Finding;
-use crate::problem::{
-    GroupProblem, JournalProblem, Loss, Problem, QuotaProblem, Severity, SuperblockProblem,
-};
+use crate::problem::{JournalProblem, Loss, QuotaProblem, Severity};
 
 /// The number of a finding: the cause of a change. Numbers are given in any order while a pass
 /// runs.
@@ -101,68 +99,6 @@ impl Observer for () {
     fn finding(&self, _: &Finding) {}
 }
 
-/// What the deletion of orphans leaves: marks and counts of what they held. The next mount would
-/// take them back with the inodes, so that as many are no damage. So it is with quotas after fast
-/// commits.
-#[derive(Debug, Default)]
-struct Held {
-    /// Inodes that were deleted or cut in this round, because they waited for it.
-    orphans: AtomicU64,
-    /// Clusters that they held.
-    clusters: AtomicU64,
-    /// What was found of each kind that can follow from it; see [`Held::kind`].
-    seen: [AtomicU64; 8],
-    /// Whether fast commits were found. They do not say what they change in quotas.
-    fast_commits: AtomicBool,
-}
-
-impl Held {
-    /// Whether a finding is what orphans leave: no more than they held.
-    fn explains(&self, finding: &Finding) -> bool {
-        let is_of_quota = finding.problem == QuotaProblem::Usage.into();
-        if is_of_quota && self.fast_commits.load(Ordering::Relaxed) {
-            return true;
-        }
-        let orphans = self.orphans.load(Ordering::Relaxed);
-        let Some((kind, is_of_blocks)) = Self::kind(finding.problem).filter(|_| orphans > 0) else {
-            return false;
-        };
-        let found = finding.found.unwrap_or(0);
-        let amount = match (finding.right, finding.problem) {
-            // Directories become fewer, what is free becomes more.
-            (Some(right), Problem::Group(GroupProblem::UsedDirectories)) => {
-                found.checked_sub(right)
-            }
-            (Some(right), _) => right.checked_sub(found),
-            (None, _) => Some(found),
-        };
-        let (Some(amount), Some(seen)) = (amount, self.seen.get(kind)) else {
-            return false;
-        };
-        let limit = match is_of_blocks {
-            true => self.clusters.load(Ordering::Relaxed),
-            false => orphans,
-        };
-        let before = seen.fetch_add(amount, Ordering::Relaxed);
-        before.saturating_add(amount) <= limit
-    }
-
-    /// Kinds are counted apart; true if in clusters.
-    fn kind(problem: Problem) -> Option<(usize, bool)> {
-        Some(match problem {
-            Problem::Group(GroupProblem::BlocksMarked) => (0, true),
-            Problem::Group(GroupProblem::InodesMarked) => (1, false),
-            Problem::Group(GroupProblem::FreeBlocks) => (2, true),
-            Problem::Group(GroupProblem::FreeInodes) => (3, false),
-            Problem::Group(GroupProblem::UsedDirectories) => (4, false),
-            Problem::Superblock(SuperblockProblem::FreeBlocks) => (5, true),
-            Problem::Superblock(SuperblockProblem::FreeInodes) => (6, false),
-            Problem::Quota(QuotaProblem::Usage) => (7, false),
-            _ => return None,
-        })
-    }
-}
-
 /// Collects the findings of a run.
 pub struct Findings<'a> {
     observer: &'a dyn Observer,
@@ -171,7 +107,10 @@ pub struct Findings<'a> {
     next: AtomicU32,
     count: AtomicU64,
     notes: AtomicU64,
-    held: Held,
+    /// Inodes that were deleted or cut in this round, because they waited for it.
+    orphans: AtomicU64,
+    /// Whether fast commits were found. They do not say what they change in quotas.
+    fast_commits: AtomicBool,
     not_safe: AtomicBool,
     may_lose: AtomicBool,
     left_fast_commits: AtomicBool,
@@ -189,7 +128,8 @@ impl<'a> Findings<'a> {
             next: AtomicU32::new(0),
             count: AtomicU64::new(0),
             notes: AtomicU64::new(0),
-            held: Held::default(),
+            orphans: AtomicU64::new(0),
+            fast_commits: AtomicBool::new(false),
             not_safe: AtomicBool::new(false),
             may_lose: AtomicBool::new(false),
             left_fast_commits: AtomicBool::new(false),
@@ -203,14 +143,13 @@ impl<'a> Findings<'a> {
     /// of its remedy name as their cause.
     pub fn report(&self, finding: Finding) -> Cause {
         if finding.problem == JournalProblem::Orphan.into() {
-            let clusters = finding.found.unwrap_or(0);
-            self.held.orphans.fetch_add(1, Ordering::Relaxed);
-            self.held.clusters.fetch_add(clusters, Ordering::Relaxed);
+            self.orphans.fetch_add(1, Ordering::Relaxed);
         }
         if finding.problem == JournalProblem::FastCommits.into() {
-            self.held.fast_commits.store(true, Ordering::Relaxed);
+            self.fast_commits.store(true, Ordering::Relaxed);
         }
-        let follows = self.held.explains(&finding);
+        let follows = finding.problem == QuotaProblem::Usage.into()
+            && self.fast_commits.load(Ordering::Relaxed);
         match finding.problem.info().severity {
             Severity::Note => self.notes.fetch_add(1, Ordering::Relaxed),
             _ if follows => self.notes.fetch_add(1, Ordering::Relaxed),
@@ -269,21 +208,13 @@ impl<'a> Findings<'a> {
 
     /// How many inodes were deleted or cut in this round, because they waited for it.
     pub fn orphans(&self) -> u64 {
-        self.held.orphans.load(Ordering::Relaxed)
+        self.orphans.load(Ordering::Relaxed)
     }
 
     /// The next round begins: it has the orphans and fast commits that are left, none.
     pub fn begin_round(&self) {
-        let Held {
-            orphans,
-            clusters,
-            seen,
-            fast_commits,
-        } = &self.held;
-        fast_commits.store(false, Ordering::Relaxed);
-        for number in [orphans, clusters].into_iter().chain(seen) {
-            number.store(0, Ordering::Relaxed);
-        }
+        self.fast_commits.store(false, Ordering::Relaxed);
+        self.orphans.store(0, Ordering::Relaxed);
     }
 
     /// How many notes were reported, kept or not.
@@ -335,26 +266,5 @@ impl<'a> Findings<'a> {
     pub fn into_kept(self) -> Vec<(Cause, Finding)> {
         self.finish_pass();
         self.kept.into_inner()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::finding::Place;
-
-    #[test]
-    fn orphans_explain_as_much_as_they_held() {
-        let findings = Findings::new(&(), 10);
-        let orphan = Finding::new(JournalProblem::Orphan, Place::whole());
-        findings.report(orphan.found(5_u64));
-        let marked = || Finding::new(GroupProblem::BlocksMarked, Place::whole());
-        findings.report(marked().found(5_u64));
-        let before = findings.count();
-        findings.report(marked().found(1_u64));
-        assert_eq!(findings.count(), before + 1);
-        let free = Finding::new(GroupProblem::FreeInodes, Place::whole());
-        findings.report(free.found(9_u64).right(8_u64));
-        assert_eq!(findings.count(), before + 2);
     }
 }

@@ -267,6 +267,7 @@ fn round(
     let Opened {
         mut volume,
         fast_commits,
+        mut held,
     } = superblock::open(overlay, options, findings)?;
     findings.finish_pass();
     let mut summary = Summary {
@@ -276,11 +277,13 @@ fn round(
     findings.state_memory(summary.memory);
     let mut owned = None;
     if let Some(fast_commits) = fast_commits {
-        let used;
-        (volume, used) = fast_commits::replay(options, findings, volume, &fast_commits)?;
-        owned = Some(used);
+        let replayed = fast_commits::replay(options, findings, volume, &fast_commits)?;
+        volume = replayed.volume;
+        owned = Some(replayed.used);
+        held.append(replayed.held);
     }
     let mut state = State::new(options, findings, volume);
+    state.held = held.into();
     inodes::run(&mut state)?;
     state.finish_pass()?;
     shared::run(&mut state)?;

@@ -15,6 +15,7 @@ use crate::clusters::ClusterSet;
 use crate::directory_list::DirectoryList;
 use crate::error::{Error, Result};
 use crate::finding::Finding;
+use crate::held::Held;
 use crate::inode_map::InodeMap;
 use crate::memory;
 use crate::options::Options;
@@ -53,6 +54,8 @@ pub struct State<'a> {
     pub usage: Mutex<Usage>,
     /// How much was walked again of maps that several inodes claim.
     pub repeats: Repeats,
+    /// What orphans held, which bitmaps, counts and quotas still say is in use.
+    pub held: Mutex<Held>,
     /// How directories hang together; filled by the pass over directories.
     pub tree: Tree,
 }
@@ -75,6 +78,7 @@ impl<'a> State<'a> {
             ea_inodes: Mutex::default(),
             usage: Mutex::default(),
             repeats: Repeats::default(),
+            held: Mutex::default(),
             tree: Tree::default(),
             volume,
         }

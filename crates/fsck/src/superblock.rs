@@ -34,6 +34,7 @@ use uext4_ondisk::{BlockSize, Geometry, GroupNr, Pblk};
 use zerocopy::IntoBytes;
 
 use crate::error::{Error, Result};
+use crate::held::Held;
 use crate::journal::FastCommits;
 use crate::options::Options;
 use crate::orphans::Replay;
@@ -61,6 +62,8 @@ pub struct Opened {
     pub volume: Volume,
     /// What is to be replayed besides.
     pub fast_commits: Option<FastCommits>,
+    /// What orphans held that are deleted now.
+    pub held: Held,
 }
 
 /// Examines superblock, descriptors, journal and orphans, and returns the file system.
@@ -73,6 +76,7 @@ pub fn open(overlay: Overlay, options: &Options, findings: &Findings<'_>) -> Res
     let Opened {
         volume,
         mut fast_commits,
+        mut held,
     } = opened;
     let superblock = volume.superblock();
     let overlay = volume.into_overlay();
@@ -102,12 +106,13 @@ pub fn open(overlay: Overlay, options: &Options, findings: &Findings<'_>) -> Res
     if let Some(fast_commits) = &mut fast_commits {
         fast_commits.keep_orphans(&volume)?;
     }
-    orphans::run(&volume, options, findings, replay)?;
+    held.append(orphans::run(&volume, options, findings, replay)?);
     resize_inode::run(&volume, findings)?;
     backups::run(&volume, findings)?;
     Ok(Opened {
         volume,
         fast_commits,
+        held,
     })
 }
 
@@ -135,6 +140,7 @@ pub fn replayed(
     let opened = Opened {
         volume,
         fast_commits,
+        held: Held::default(),
     };
     Ok((opened, replay))
 }

@@ -1,6 +1,6 @@
-//! Bitmaps and counts after a replay of fast commits, which say nothing of them: what came into use
-//! is marked, what went is not marked any more. What was wrong before stays so, for the pass to
-//! find.
+//! Bitmaps and counts after a replay of fast commits, which say nothing of them, and after orphans
+//! were deleted: what came into use is marked, what went is not marked any more. What was wrong
+//! before stays so, for the pass to find.
 
 use std::iter::repeat;
 
@@ -10,6 +10,8 @@ use uext4_ondisk::{GroupNr, Ino};
 use super::{expected, group};
 use crate::clusters::ClusterSet;
 use crate::error::Result;
+use crate::held::HeldInode;
+use crate::inode_map::Kind;
 use crate::report::Cause;
 use crate::state::State;
 
@@ -49,6 +51,70 @@ pub fn note_replayed(
             inodes(state, group, same, cause)?;
         }
     }
+    sums(state, cause)
+}
+
+/// Takes the marks and counts back of what orphans held, unless it is another's.
+///
+/// # Errors
+/// Of the device and of the overlay.
+pub fn take_back(state: &State<'_>) -> Result<()> {
+    let held = state.held.lock();
+    let Some(cause) = held.cause else {
+        return Ok(());
+    };
+    let before = ClusterSet::new(state.geometry(), &state.scratch);
+    before.add_removed_and(Some(&state.used));
+    for run in &held.runs {
+        if state.geometry().contains(run.start, run.len) {
+            before.add(before.of_blocks(run.start, run.len), |_| ());
+        }
+    }
+    for group in (0..state.geometry().groups_count.get()).map(GroupNr) {
+        if before.has_group(group) {
+            blocks(state, &before, group, cause)?;
+        }
+    }
+    for inode in &held.inodes {
+        if state.inodes.get(inode.ino).kind == Kind::Unused {
+            gone(state, *inode, cause)?;
+        }
+    }
+    sums(state, cause)
+}
+
+/// Takes back the mark of an inode.
+fn gone(state: &State<'_>, inode: HeldInode, cause: Cause) -> Result<()> {
+    let Some((group, bit)) = state.geometry().inode_group(inode.ino) else {
+        return Ok(());
+    };
+    let desc = state.volume.group(group);
+    if !group::is_there(state, desc.inode_bitmap) || group::uninit(state, &desc).inodes {
+        return Ok(());
+    }
+    let mut bytes = vec![0; state.geometry().block_size.len()];
+    let overlay = state.volume.overlay();
+    overlay.read_block(desc.inode_bitmap, &mut bytes)?;
+    let was_right = group::checksum(state, true, &bytes) == Some(desc.inode_bitmap_csum);
+    let mask = 1 << (bit % 8);
+    let Some(byte) = bytes
+        .get_mut(index(bit / 8))
+        .filter(|byte| **byte & mask != 0)
+    else {
+        return Ok(());
+    };
+    *byte &= !mask;
+    overlay.replace(desc.inode_bitmap, cause, &bytes)?;
+    let sum = group::checksum(state, true, &bytes).filter(|_| was_right);
+    state.volume.update_group(group, cause, |desc| {
+        desc.free_inodes = desc.free_inodes.saturating_add(1);
+        desc.used_dirs = desc.used_dirs.saturating_sub(inode.is_directory.into());
+        group::set_checksum(desc, true, sum);
+    })
+}
+
+/// Stores the sums of the groups' counts in the superblock, as a mount does.
+fn sums(state: &State<'_>, cause: Cause) -> Result<()> {
     let groups = state.volume.groups();
     let free_clusters: u64 = groups
         .iter()

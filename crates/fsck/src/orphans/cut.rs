@@ -16,6 +16,8 @@ use uext4_ondisk::{Ino, Lblk, Pblk};
 use zerocopy::IntoBytes;
 
 use crate::error::Result;
+use crate::held::Run;
+use crate::mapping::is_fast_symlink;
 use crate::report::Cause;
 use crate::volume::Volume;
 
@@ -24,7 +26,7 @@ const BYTES_MAX: u64 = 256 << 20;
 
 /// How much may still be read.
 #[derive(Debug)]
-pub(super) struct Budget {
+pub(crate) struct Budget {
     bytes: u64,
 }
 
@@ -34,43 +36,60 @@ impl Default for Budget {
     }
 }
 
-/// Takes away what a regular file, a directory or a symbolic link maps past its size.
+/// All that the map of an inode holds, as far as it can be read. Nothing is written.
+///
+/// # Errors
+/// Of the device and of the overlay.
+pub(super) fn all_of(
+    volume: &Volume,
+    ino: Ino,
+    inode: &RawInode,
+    cause: Cause,
+    budget: &mut Budget,
+) -> Result<Vec<Run>> {
+    let flags = InodeFlags::from_bits_retain(inode.i_flags.get());
+    let has_map = match FileType::from_mode(inode.i_mode.get()) {
+        Some(FileType::Regular | FileType::Directory) => !flags.contains(InodeFlags::INLINE_DATA),
+        Some(FileType::Symlink) => {
+            !flags.contains(InodeFlags::INLINE_DATA) && !is_fast_symlink(inode)
+        }
+        _ => false,
+    };
+    if !has_map {
+        return Ok(Vec::new());
+    }
+    let mut cutter = Cutter::new(volume, ino, inode, cause, budget);
+    cutter.writes = false;
+    cutter.whole(&mut inode.i_block.clone(), flags)?;
+    Ok(cutter.runs)
+}
+
+/// Takes away what a regular file maps past its size, and returns it.
 pub(super) fn cut(
     volume: &Volume,
     ino: Ino,
     inode: &RawInode,
     cause: Cause,
     budget: &mut Budget,
-) -> Result<()> {
+) -> Result<Vec<Run>> {
     let flags = InodeFlags::from_bits_retain(inode.i_flags.get());
     let kind = FileType::from_mode(inode.i_mode.get());
     if kind != Some(FileType::Regular) || flags.contains(InodeFlags::INLINE_DATA) {
-        return Ok(());
+        return Ok(Vec::new());
     }
     let size = u64::from(inode.i_size_high.get()) << 32 | u64::from(inode.i_size_lo.get());
     let block_size = volume.geometry().block_size;
     // Of a cluster that is partly in the file all stays.
     let clusters = 1u64 << volume.geometry().cluster_bits;
     let end = block_size.blocks_for(size).next_multiple_of(clusters);
-    let seed = volume.geometry().csum_seed;
-    let mut cutter = Cutter {
-        volume,
-        cause,
-        end,
-        seed: seed.map(|seed| seed.inode(ino, inode.i_generation.get())),
-        budget,
-        nodes: HashSet::new(),
-        freed: 0,
-    };
+    let mut cutter = Cutter::new(volume, ino, inode, cause, budget);
+    cutter.end = end;
     let mut i_block = inode.i_block;
-    if flags.contains(InodeFlags::EXTENTS) {
-        cutter.node(&mut i_block, None, None)?;
-    } else {
-        cutter.numbers(&mut i_block)?;
-    }
-    let freed = cutter.freed;
+    cutter.whole(&mut i_block, flags)?;
+    let runs = cutter.runs;
+    let freed: u64 = runs.iter().map(|run| run.len).sum();
     if freed == 0 {
-        return Ok(());
+        return Ok(runs);
     }
     let huge = flags.contains(InodeFlags::HUGE_FILE);
     let unit = if huge { 0 } else { block_size.log2() - 9 };
@@ -81,7 +100,8 @@ pub(super) fn cut(
         inode.i_blocks_lo = lo32(left).into();
         inode.i_blocks_high = lo16(hi32(left)).into();
         inode.i_block = i_block;
-    })
+    })?;
+    Ok(runs)
 }
 
 struct Cutter<'a> {
@@ -94,10 +114,51 @@ struct Cutter<'a> {
     /// The nodes of this file so far.
     nodes: HashSet<Pblk>,
     /// Blocks taken away, nodes included.
-    freed: u64,
+    runs: Vec<Run>,
+    /// Whether what is left is stored.
+    writes: bool,
 }
 
-impl Cutter<'_> {
+impl<'a> Cutter<'a> {
+    /// Of an inode of which nothing is left.
+    fn new(
+        volume: &'a Volume,
+        ino: Ino,
+        inode: &RawInode,
+        cause: Cause,
+        budget: &'a mut Budget,
+    ) -> Self {
+        let seed = volume.geometry().csum_seed;
+        Self {
+            volume,
+            cause,
+            end: 0,
+            seed: seed.map(|seed| seed.inode(ino, inode.i_generation.get())),
+            budget,
+            nodes: HashSet::new(),
+            runs: Vec::new(),
+            writes: true,
+        }
+    }
+
+    fn whole(&mut self, i_block: &mut [u8], flags: InodeFlags) -> Result<()> {
+        match flags.contains(InodeFlags::EXTENTS) {
+            true => self.node(i_block, None, None).map(|_| ()),
+            false => self.numbers(i_block),
+        }
+    }
+
+    /// Notes blocks that are taken away.
+    fn free(&mut self, start: Pblk, len: u64) {
+        if len == 0 {
+            return;
+        }
+        match self.runs.last_mut() {
+            Some(last) if last.start.0.saturating_add(last.len) == start.0 => last.len += len,
+            _ => self.runs.push(Run { start, len }),
+        }
+    }
+
     fn read(&mut self, block: Pblk) -> Result<Option<Vec<u8>>> {
         let geometry = self.volume.geometry();
         // A tree has no node twice; one that names itself would be cut for ever.
@@ -142,7 +203,7 @@ impl Cutter<'_> {
                     if left {
                         kept.push(index_entry(lblk, leaf));
                     } else {
-                        self.freed = self.freed.saturating_add(1);
+                        self.free(leaf, 1);
                     }
                 }
                 depth
@@ -166,14 +227,14 @@ impl Cutter<'_> {
         let start = u64::from(extent.lblk.0);
         let left = self.end.saturating_sub(start).min(extent.len.into());
         let gone = u64::from(extent.len).saturating_sub(left);
-        self.freed = self.freed.saturating_add(gone);
+        self.free(Pblk(extent.pblk.0.saturating_add(left)), gone);
         let len = u16::try_from(left).ok().filter(|&len| len != 0)?;
         Some(Extent { len, ..extent })
     }
 
     fn put(&mut self, block: Pblk, left: bool, node: &[u8]) -> Result<()> {
         let seed = self.seed;
-        if !left {
+        if !left || !self.writes {
             return Ok(());
         }
         self.volume.overlay().update(block, self.cause, |bytes| {
@@ -188,9 +249,10 @@ impl Cutter<'_> {
 
     fn numbers(&mut self, i_block: &mut [u8]) -> Result<()> {
         for at in 0..NDIR_BLOCKS {
-            if at as u64 >= self.end && number_at(i_block, at) != 0 {
+            let number = number_at(i_block, at);
+            if at as u64 >= self.end && number != 0 {
                 put_numbers(i_block, at, [0]);
-                self.freed = self.freed.saturating_add(1);
+                self.free(Pblk(number.into()), 1);
             }
         }
         let reach = Reach::new(self.volume.geometry().block_size);
@@ -229,16 +291,17 @@ impl Cutter<'_> {
             if !keep {
                 put_numbers(&mut bytes, at, [0]);
                 // A table has been counted by itself.
-                self.freed = self.freed.saturating_add(u64::from(level == 1));
+                self.free(Pblk(number.into()), u64::from(level == 1));
             }
             left |= keep;
         }
         match left {
+            true if !self.writes => {}
             true => {
                 let changed = |old: &mut [u8]| old.copy_from_slice(&bytes);
                 self.volume.overlay().update(block, self.cause, changed)?;
             }
-            false => self.freed = self.freed.saturating_add(1),
+            false => self.free(block, 1),
         }
         Ok(left)
     }

@@ -123,7 +123,7 @@ fn one_block(
                         };
                         let finding = Finding::new(problem, place);
                         let cause = findings.report(finding.found(clusters_of(volume, &inode)));
-                        release(volume, orphan, &inode, options, cause, &mut released.budget)?;
+                        release(volume, orphan, &inode, options, cause, released)?;
                         cause
                     }
                     None => {

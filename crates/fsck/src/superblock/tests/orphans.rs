@@ -119,3 +119,57 @@ fn a_table_that_names_itself_is_cut_once() {
     assert_eq!(found.findings, ["orphan"]);
     assert!(start.elapsed().as_secs() < 10);
 }
+
+/// The image of an orphan of 300,000 bytes with a block of attributes: deleted, or cut to nothing.
+fn waiting(options: &str, is_deleted: bool) -> crate::tests::TestImage {
+    let image = crate::tests::TestImage::new(options, "16M");
+    image.file("a", &[b'a'; 300_000]);
+    image.debugfs(&["ea_set a user.long 0123456789"]);
+    image.debugfs(&["ssv last_orphan 12"]);
+    match is_deleted {
+        true => image.debugfs(&["sif <12> links_count 0", "unlink a"]),
+        false => image.debugfs(&["sif <12> size 0"]),
+    }
+    image
+}
+
+#[test]
+fn what_an_orphan_held_is_no_damage_and_anything_else_is() {
+    for options in [
+        "-t ext2 -b 1024 -I 128",
+        "-t ext3 -b 1024 -I 128",
+        "-t ext4 -b 1024",
+        "-t ext4 -b 1024 -I 128 -O ^metadata_csum",
+    ] {
+        for is_deleted in [true, false] {
+            let image = waiting(options, is_deleted);
+            let found = image.found();
+            assert!(image.is_clean(), "{options} {is_deleted}: {found:?}");
+            assert_eq!(found, ["orphan"], "{options} {is_deleted}");
+            for (request, wanted) in [
+                ("seti <60>", "inode-bitmap-marked"),
+                ("setb 9000 5", "block-bitmap-marked"),
+                ("clri <12>", "block-bitmap-marked"),
+            ] {
+                let image = waiting(options, is_deleted);
+                image.debugfs(&[request]);
+                let found = image.found();
+                let is_found = found.contains(&wanted) && !image.is_clean();
+                assert!(is_found, "{options} {is_deleted} {request}: {found:?}");
+            }
+            image.repair();
+        }
+    }
+}
+
+#[test]
+fn what_an_orphan_used_of_a_quota_is_no_damage() {
+    let image = crate::tests::TestImage::new("-t ext4 -b 1024 -O quota", "16M");
+    image.file("a", &[b'a'; 300_000]);
+    // debugfs does not count what it writes.
+    assert!(image.repair().contains(&"quota-usage"));
+    image.debugfs(&["ssv last_orphan 12", "sif <12> links_count 0", "unlink a"]);
+    let found = image.found();
+    assert!(image.is_clean(), "{found:?}");
+    image.repair();
+}
