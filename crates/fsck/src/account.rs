@@ -13,7 +13,8 @@
 //! Inodes are compared one by one, in the order of the tables; of all that is equal nothing is
 //! kept. Maps are walked only if blocks changed that may be a file's. Memory is a word for each
 //! changed block, each inode that is gone and each name of one directory; nothing is done where
-//! nothing was found.
+//! nothing was found. Many inodes that claim the same blocks end the count early: it is a lower
+//! bound then.
 
 mod attributes;
 mod before;
@@ -28,7 +29,7 @@ use rustc_hash::FxHashMap;
 use uext4_blockdev::BlockDevice;
 use uext4_ondisk::Ino;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::options::Options;
 use crate::overlay::Overlay;
 use crate::report::Findings;
@@ -77,10 +78,10 @@ impl Lost {
 
 /// Compares the tree on `device` with that of `after`, which is what remedies made of it;
 /// `emptied` are the groups whose inode tables were made anew. `None` if the tree before cannot be
-/// read at all.
+/// read, wholly or in a part that is compared.
 ///
 /// # Errors
-/// Of the device and of the overlay; [`crate::Error::Cancelled`].
+/// Of the overlay; [`crate::Error::Cancelled`].
 pub fn compare(
     device: &Arc<dyn BlockDevice>,
     options: &Options,
@@ -92,18 +93,28 @@ pub fn compare(
     let after = before::volume(after, options)?;
     let after = State::new(options, &silent, after);
     crate::inodes::claim_metadata(&after);
-    let lost = match before::Before::new(device, options, &silent, &after)? {
-        None => None,
-        Some(before) => Some(count(&before, &after, findings)?),
+    let counted = before::Before::new(device, options, &silent, &after);
+    let counted = counted.and_then(|before| count(before.as_ref(), &after, findings));
+    let lost = match counted {
+        // A remedy may replace what the device cannot read.
+        Err(Error::Device(_)) => None,
+        counted => counted?,
     };
     Ok((lost, after.volume.into_overlay()))
 }
 
-fn count(before: &before::Before<'_>, after: &State<'_>, findings: &Findings<'_>) -> Result<Lost> {
+fn count(
+    before: Option<&before::Before<'_>>,
+    after: &State<'_>,
+    findings: &Findings<'_>,
+) -> Result<Option<Lost>> {
+    let Some(before) = before else {
+        return Ok(None);
+    };
     let mut lost = Lost::default();
     let mut walked = walk::inodes(before, after, findings, &mut lost)?;
     names::count(before, after, &mut walked, &findings.emptied(), &mut lost)?;
-    Ok(lost)
+    Ok(Some(lost))
 }
 
 /// What the walk over inodes leaves to that over names.

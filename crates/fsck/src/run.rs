@@ -36,7 +36,7 @@ pub struct Outcome {
     /// Whether the first round found nothing that is more than a note.
     pub was_clean: bool,
     /// What the changes take out of the tree; `None` of an examination, of changes that do not lead
-    /// to a consistent file system, and where the tree before cannot be read at all.
+    /// to a consistent file system, and where the tree before cannot be read.
     pub lost: Option<Lost>,
     /// [`Options::loss_max`].
     loss_max: u64,
@@ -167,7 +167,7 @@ fn rounds(
     let mut lost = None;
     if was_clean {
         lost = Some(Lost::default());
-    } else if is_clean {
+    } else if is_clean && !options.older_copies {
         (lost, overlay) = account::compare(device, &later, overlay, &findings)?;
     }
     overlay.settle()?;

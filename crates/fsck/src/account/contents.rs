@@ -8,24 +8,53 @@ use super::before::Before;
 use super::pair::Pair;
 use crate::error::Result;
 use crate::inodes::inline_contents;
-use crate::mapping::{self, Form};
+use crate::mapping::{self, FileMap, Form};
 use crate::state::State;
 
 /// Most bytes that are read to be compared. Past it what lies elsewhere counts as lost.
 const READ_MAX: u64 = 1 << 30;
 
+/// Most nodes of maps that are walked: no file system has so many, but inodes that all name the
+/// same ones. What maps lead to past it is not counted.
+const NODES_MAX: u64 = 1 << 20;
+
 /// How much may still be read.
 #[derive(Debug)]
-pub(super) struct Budget(u64);
+pub struct Budget {
+    /// Bytes of contents.
+    bytes: u64,
+    /// Nodes of maps.
+    pub nodes: u64,
+}
 
 impl Default for Budget {
     fn default() -> Self {
-        Self(READ_MAX)
+        Self {
+            bytes: READ_MAX,
+            nodes: NODES_MAX,
+        }
+    }
+}
+
+impl Budget {
+    /// The map of an inode; an empty one once too many were walked.
+    fn map(&mut self, state: &State<'_>, ino: Ino, raw: &RawInode) -> Result<FileMap> {
+        if self.nodes == 0 {
+            return Ok(FileMap::default());
+        }
+        let map = mapping::read(state, ino, raw)?;
+        self.nodes = self.nodes.saturating_sub(map.nodes.len() as u64);
+        Ok(map)
     }
 }
 
 /// How many bytes can be read of a file that is no directory, holes left aside.
-pub(super) fn readable(state: &State<'_>, ino: Ino, raw: &RawInode) -> Result<u64> {
+pub(super) fn readable(
+    state: &State<'_>,
+    ino: Ino,
+    raw: &RawInode,
+    budget: &mut Budget,
+) -> Result<u64> {
     let size = size_of(raw);
     match FileType::from_mode(raw.i_mode.get()) {
         Some(FileType::Regular | FileType::Symlink) => {}
@@ -35,7 +64,7 @@ pub(super) fn readable(state: &State<'_>, ino: Ino, raw: &RawInode) -> Result<u6
     if mapping::form(geometry, ino, raw) == Form::None {
         return Ok(size);
     }
-    let map = mapping::read(state, ino, raw)?;
+    let map = budget.map(state, ino, raw)?;
     let written = map.extents.iter().filter(|extent| !extent.unwritten);
     Ok(written.map(|extent| within(geometry, extent, size)).sum())
 }
@@ -56,7 +85,7 @@ pub(super) fn lost(
     match (form(&pair.was), form(&pair.is)) {
         (Form::None, Form::None) => Ok(lost_inline(pair)),
         (Form::None, _) => Ok(0),
-        (_, Form::None) => readable(&before.state, pair.ino, &pair.was),
+        (_, Form::None) => readable(&before.state, pair.ino, &pair.was, budget),
         _ => lost_blocks(before, after, pair, budget),
     }
 }
@@ -86,8 +115,11 @@ fn lost_blocks(
     budget: &mut Budget,
 ) -> Result<u64> {
     let state = &before.state;
-    let was = mapping::read(state, pair.ino, &pair.was)?;
-    let is = mapping::read(after, pair.ino, &pair.is)?;
+    let was = budget.map(state, pair.ino, &pair.was)?;
+    let is = budget.map(after, pair.ino, &pair.is)?;
+    if budget.nodes == 0 {
+        return Ok(0);
+    }
     let geometry = after.geometry();
     let log2 = geometry.block_size.log2();
     let (size, new_size) = (size_of(&pair.was), size_of(&pair.is));
@@ -114,6 +146,10 @@ fn lost_blocks(
                     continue;
                 }
             }
+            if budget.bytes == 0 {
+                lost += (u64::from(extent.len - at) << log2).min(size - start);
+                break;
+            }
             let len = (size - start).min(geometry.block_size.bytes().into());
             let kept = new_size.saturating_sub(start).min(len);
             lost += differing(state, after, [Some(pblk), found], [len, kept], budget)?;
@@ -133,10 +169,7 @@ fn differing(
     budget: &mut Budget,
 ) -> Result<u64> {
     let size = after.geometry().block_size.len();
-    let Some(left) = budget.0.checked_sub(2 * size as u64) else {
-        return Ok(len);
-    };
-    budget.0 = left;
+    budget.bytes = budget.bytes.saturating_sub(2 * size as u64);
     let (mut old, mut new) = (vec![0; size], vec![0; size]);
     if let Some(was) = was {
         before.volume.overlay().read_block(was, &mut old)?;

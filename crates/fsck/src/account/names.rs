@@ -30,13 +30,18 @@ pub(super) fn count(
     lost: &mut Lost,
 ) -> Result<()> {
     let mut of_tables: BTreeMap<GroupNr, u64> = BTreeMap::new();
+    // Directories that do not claim the same blocks have no more.
+    let mut blocks = after.geometry().blocks_count;
     for directory in std::mem::take(&mut walked.directories) {
         let mut left = FxHashSet::default();
-        for_each(after, directory, |name, ino| {
+        if blocks == 0 {
+            break;
+        }
+        for_each(after, directory, &mut { u64::MAX }, |name, ino| {
             left.insert(key(name, ino));
             Ok(())
         })?;
-        for_each(&before.state, directory, |name, ino| {
+        for_each(&before.state, directory, &mut blocks, |name, ino| {
             if left.contains(&key(name, ino)) || before.settled.contains(&ino) {
                 return Ok(());
             }
@@ -111,10 +116,11 @@ fn is_in_use(state: &State<'_>, ino: Ino) -> Result<bool> {
 }
 
 /// Calls `each` with the names of a directory, as far as they can be read; with none if the inode
-/// is none.
+/// is none. Takes its blocks off `left`.
 fn for_each(
     state: &State<'_>,
     ino: Ino,
+    left: &mut u64,
     mut each: impl FnMut(&[u8], Ino) -> Result<()>,
 ) -> Result<()> {
     let bytes = state.volume.read_inode(ino)?;
@@ -137,6 +143,8 @@ fn for_each(
                 len: extent.len.into(),
             };
             runs.extend(map.extents.iter().map(run));
+            let blocks = map.extents.iter().map(|extent| u64::from(extent.len));
+            *left = left.saturating_sub(blocks.sum());
             let size = u64::from(raw.i_size_high.get()) << 32 | u64::from(raw.i_size_lo.get());
             let blocks = state.geometry().block_size.blocks_for(size);
             Source::Blocks {

@@ -18,10 +18,6 @@ use crate::problem::MappingProblem;
 use crate::report::Findings;
 use crate::state::State;
 
-/// Most nodes of maps that are walked to find blocks that change: no file system has so many, but
-/// inodes that all name the same ones. What maps lead to past it is not counted.
-const NODES_MAX: u64 = 1 << 20;
-
 /// Compares the inodes of all groups.
 pub(super) fn inodes(
     before: &Before<'_>,
@@ -36,7 +32,6 @@ pub(super) fn inodes(
         walked: Walked::default(),
         buffers: Buffers::default(),
         budget: contents::Budget::default(),
-        nodes: NODES_MAX,
     };
     for group in (0..after.geometry().groups_count.get()).map(GroupNr) {
         if findings.observer().is_cancelled() {
@@ -56,8 +51,6 @@ struct Walk<'w, 'a> {
     walked: Walked,
     buffers: Buffers,
     budget: contents::Budget,
-    /// Nodes of maps that may still be walked.
-    nodes: u64,
 }
 
 /// Sees whether a map leads to blocks that change.
@@ -138,7 +131,7 @@ impl Walk<'_, '_> {
         };
         let is = self.in_use(ino, new);
         let Some(is) = is.filter(|is| FileType::from_mode(is.i_mode.get()).is_some()) else {
-            let bytes = contents::readable(&self.before.state, ino, &was)?;
+            let bytes = contents::readable(&self.before.state, ino, &was, &mut self.budget)?;
             self.walked.gone.insert(ino, bytes);
             if is_directory(&was) {
                 self.walked.directories.push(ino);
@@ -204,7 +197,7 @@ impl Walk<'_, '_> {
         let changed = &self.before.changed;
         let state = &self.before.state;
         if changed.is_empty()
-            || self.nodes == 0
+            || self.budget.nodes == 0
             || mapping::form(state.geometry(), ino, raw) == Form::None
         {
             return Ok(false);
@@ -212,7 +205,7 @@ impl Walk<'_, '_> {
         let mut touched = Touched {
             changed,
             is_any: false,
-            nodes: &mut self.nodes,
+            nodes: &mut self.budget.nodes,
         };
         mapping::walk(state, ino, raw, &mut self.buffers, &mut touched)?;
         Ok(touched.is_any)
