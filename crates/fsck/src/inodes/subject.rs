@@ -6,6 +6,7 @@ use uext4_ondisk::inode::{
     stored_checksum,
 };
 use uext4_ondisk::quota::QuotaKind;
+use uext4_ondisk::xattr::EXT4_XATTR_MAGIC;
 use uext4_ondisk::{Damage, Ino};
 
 use super::worker::Worker;
@@ -123,7 +124,8 @@ impl Worker<'_, '_> {
     /// The known fields. An inode whose extra fields cannot be is read again without them.
     fn parse(&self, ino: Ino, bytes: &[u8]) -> Result<Option<RawInode>> {
         let found = match RawInode::parse(bytes, ino) {
-            Ok(raw) => return Ok(Some(raw)),
+            Ok(raw) if !has_lost_extra(&raw, bytes) => return Ok(Some(raw)),
+            Ok(raw) => raw.i_extra_isize.get(),
             Err(Damage::InodeExtraSize { extra_isize, .. }) => extra_isize,
             Err(_) => return Ok(None),
         };
@@ -253,6 +255,20 @@ impl Worker<'_, '_> {
             add(QuotaKind::Project, raw.i_projid.get());
         }
     }
+}
+
+/// Whether an inode says that it has no extra fields, and has attributes where they lie behind those
+/// fields: the kernel would not see them, nor contents that are among them.
+fn has_lost_extra(raw: &RawInode, bytes: &[u8]) -> bool {
+    let magic = |at: usize| {
+        let bytes = bytes.get(at..).and_then(|bytes| bytes.first_chunk::<4>());
+        bytes.is_some_and(|magic| u32::from_le_bytes(*magic) == EXT4_XATTR_MAGIC)
+    };
+    let behind = GOOD_OLD_INODE_SIZE + usize::from(FULL_EXTRA_ISIZE);
+    raw.i_extra_isize.get() == 0
+        && raw.i_links_count.get() != 0
+        && magic(behind)
+        && !magic(GOOD_OLD_INODE_SIZE)
 }
 
 fn is_zero(bytes: &[u8]) -> bool {

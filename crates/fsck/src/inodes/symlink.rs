@@ -4,7 +4,7 @@
 //! is room for one; an encrypted one begins with its length. A link that does not lead anywhere
 //! cannot be mended: nothing else knows the target.
 
-use uext4_ondisk::inode::{GOOD_OLD_INODE_SIZE, I_BLOCK_LEN, InodeFlags, RawInode};
+use uext4_ondisk::inode::{FileType, GOOD_OLD_INODE_SIZE, I_BLOCK_LEN, InodeFlags, RawInode};
 use uext4_ondisk::num::{index, len64, lo32};
 use uext4_ondisk::xattr::{
     EXT4_XATTR_MAGIC, INDEX_SYSTEM, INLINE_DATA_NAME, RawXattrEntry, XATTR_ENTRY_LEN, entry_len,
@@ -55,6 +55,12 @@ impl Worker<'_, '_> {
     /// Examines the target of a symbolic link whose map ends at logical block `end`. What holds a
     /// file instead is a regular one afterwards: links have all permissions.
     pub fn symlink(&mut self, subject: &mut Subject<'_>, form: Form, end: u64) -> Result<()> {
+        if form == Form::None
+            && subject.has(InodeFlags::INLINE_DATA)
+            && self.short_inline(subject)?
+        {
+            return Ok(());
+        }
         let size = subject.size();
         let block = match form {
             Form::None => None,
@@ -97,6 +103,34 @@ impl Worker<'_, '_> {
                 self.clear(subject, finding)
             }
         }
+    }
+
+    /// Examines a link with inline data that is short: the kernel never makes one, because the
+    /// target has room in the inode without, and gives links all permissions. So without those it
+    /// was a directory or a file. Whether nothing more is to be examined.
+    fn short_inline(&self, subject: &mut Subject<'_>) -> Result<bool> {
+        let size = subject.size();
+        if size > IN_BLOCK_MIN {
+            return Ok(false);
+        }
+        if subject.raw.i_mode.get() & 0o7777 != 0o777 {
+            self.lost_directory(subject)?;
+            if subject.file_type() == Some(FileType::Directory) {
+                return Ok(true);
+            }
+            if self.holds_file(subject)? {
+                self.make_regular(subject)?;
+                return Ok(true);
+            }
+        }
+        // e2fsck does not count the block of attributes of a link with inline data.
+        let is_short =
+            size < IN_BLOCK_MIN && is_target(&subject.raw.i_block, size, subject.flags());
+        if is_short && subject.xattr_block().0 != 0 {
+            self.clear_flags(subject, InodeProblem::InlineFlag, InodeFlags::INLINE_DATA)?;
+            return Ok(true);
+        }
+        Ok(false)
     }
 
     /// Moves a target from its block into the inode, where e2fsprogs look for one of this length.

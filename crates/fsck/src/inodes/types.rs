@@ -6,7 +6,10 @@
 //! type, and cleared.
 
 use uext4_ondisk::Ino;
-use uext4_ondisk::inode::{FileType, GOOD_OLD_INODE_SIZE, InodeFlags, RawInode, S_IFDIR, S_IFREG};
+use uext4_ondisk::inode::{
+    FileType, GOOD_OLD_INODE_SIZE, I_BLOCK_LEN, InodeFlags, RawInode, S_IFDIR, S_IFREG,
+};
+use uext4_ondisk::num::lo16;
 use uext4_ondisk::xattr::{
     EXT4_XATTR_MAGIC, INDEX_SYSTEM, INLINE_DATA_NAME, RawXattrEntry, XATTR_ENTRY_LEN, entry_len,
 };
@@ -48,7 +51,14 @@ impl Worker<'_, '_> {
 
     /// A directory whose mode was damaged begins with its own name, and no file of another type
     /// without contents does.
-    fn lost_directory(&self, subject: &mut Subject<'_>) -> Result<()> {
+    pub fn lost_directory(&self, subject: &mut Subject<'_>) -> Result<()> {
+        let last = self.state.geometry().inodes_count;
+        if subject.has(InodeFlags::INLINE_DATA) {
+            return match is_inline_directory(&subject.raw.i_block, last) {
+                true => self.make_directory(subject),
+                false => Ok(()),
+            };
+        }
         if subject.size() < self.state.geometry().block_size.bytes().into() {
             return Ok(());
         }
@@ -65,11 +75,14 @@ impl Worker<'_, '_> {
         if !begins_directory(&block, subject.ino) {
             return Ok(());
         }
-        let finding = subject.finding(InodeProblem::Directory);
-        let finding = finding.found(subject.raw.i_mode.get());
-        self.mend(subject, finding, |raw| {
-            raw.i_mode = (S_IFDIR | permissions).into();
-        })?;
+        self.make_directory(subject)
+    }
+
+    fn make_directory(&self, subject: &mut Subject<'_>) -> Result<()> {
+        let mode = subject.raw.i_mode.get();
+        let right = S_IFDIR | mode & 0o7777;
+        let finding = subject.finding(InodeProblem::Directory).found(mode);
+        self.mend(subject, finding, |raw| raw.i_mode = right.into())?;
         Ok(())
     }
 
@@ -184,6 +197,36 @@ fn with_attribute(raw: &RawInode, bytes: &[u8]) -> Option<Vec<u8>> {
         .get_mut(..INLINE_DATA_NAME.len())?
         .copy_from_slice(INLINE_DATA_NAME);
     Some(new)
+}
+
+/// Whether `i_block` holds the first part of a directory that lies in its inode: the number of the
+/// parent, then records to its end. Inode numbers end with `last`.
+fn is_inline_directory(i_block: &[u8; I_BLOCK_LEN], last: u32) -> bool {
+    let number = |at: usize| {
+        let bytes = i_block.get(at..)?.first_chunk::<4>()?;
+        Some(u32::from_le_bytes(*bytes))
+    };
+    let can_be = |ino: u32| (Ino::ROOT.0..=last).contains(&ino);
+    if !number(0).is_some_and(can_be) {
+        return false;
+    }
+    let mut at = 4;
+    while at < I_BLOCK_LEN {
+        let Some((ino, lengths)) = number(at).zip(number(at + 4)) else {
+            return false;
+        };
+        let len = usize::from(lo16(lengths));
+        let name_len = usize::from(lengths.to_le_bytes()[2]);
+        let name = i_block.get(at + 8..at + 8 + name_len);
+        let is_name = |name: &[u8]| !name.is_empty() && !name.contains(&0) && !name.contains(&b'/');
+        let fits = len >= 8 && len.is_multiple_of(4) && at + len <= I_BLOCK_LEN;
+        let is_right = ino == 0 || can_be(ino) && name_len + 8 <= len && name.is_some_and(is_name);
+        if !fits || !is_right {
+            return false;
+        }
+        at += len;
+    }
+    true
 }
 
 /// Whether a block begins with "." of this inode and "..".

@@ -175,3 +175,60 @@ fn a_resize_inode_that_is_used_up_is_no_damage() {
     image.debugfs(&["sif <7> mode 0100600", "sif <7> links_count 1"]);
     assert_eq!(image.found(), [""; 0]);
 }
+
+/// An image whose file `f` and directory `d` lie in their inodes, with a block of attributes each.
+fn inline_image() -> TestImage {
+    let image = TestImage::new("-t ext4 -b 1024 -I 256 -O inline_data", "4M");
+    image.file("f", b"some text");
+    image.debugfs(&["mkdir d", "mkdir d/sub"]);
+    let value = "v".repeat(220);
+    image.debugfs(&[
+        &format!("ea_set f user.long {value}"),
+        &format!("ea_set d user.long {value}"),
+    ]);
+    assert_eq!(image.found(), [""; 0]);
+    image
+}
+
+fn assert_inline_kept(image: &TestImage, damage: &str) {
+    let found = image.repair();
+    assert!(!found.is_empty(), "{damage}");
+    let out = image.path().with_file_name("out");
+    debugfs_write(image.path(), [format!("dump f {}", out.display())]);
+    assert!(fs::read(out).unwrap().starts_with(b"some text"), "{damage}");
+    assert!(
+        debugfs(image.path(), "stat f").contains("Type: regular"),
+        "{damage}"
+    );
+    assert!(debugfs(image.path(), "ls d").contains("sub"), "{damage}");
+}
+
+#[test]
+fn what_lies_in_an_inode_says_which_type_it_has() {
+    for (name, permissions) in [("f", "0644"), ("d", "0755")] {
+        for kind in ["012", "014", "01", "02", "06"] {
+            let image = inline_image();
+            let damage = format!("sif {name} mode {kind}{permissions}");
+            image.debugfs(&[&damage]);
+            assert_inline_kept(&image, &damage);
+        }
+    }
+}
+
+#[test]
+fn a_short_link_with_attributes_needs_no_inline_data() {
+    let image = inline_image();
+    image.debugfs(&["sif f mode 0120777"]);
+    assert!(image.repair().contains(&"inode-inline-flag"));
+    assert!(debugfs(image.path(), "stat f").contains("\"some text\""));
+}
+
+#[test]
+fn attributes_say_that_an_inode_has_extra_fields() {
+    for name in ["f", "d"] {
+        let image = inline_image();
+        let damage = format!("sif {name} extra_isize 0");
+        image.debugfs(&[&damage]);
+        assert_inline_kept(&image, &damage);
+    }
+}
