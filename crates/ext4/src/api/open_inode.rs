@@ -65,10 +65,22 @@ impl OpenInode {
     }
 
     /// Marks this user as one that writes, for a caller that writes through another user of the
-    /// inode: dropping it closes the file as if it had written itself.
+    /// inode: it has the file open for writing, and dropping it closes the file, as if it had
+    /// written itself. While a file is open for writing, space is preallocated where it is expected
+    /// to grow; the last one who closes it gives that back.
     #[must_use]
     pub fn for_writing(self) -> Self {
         self.0.note_writing();
+        self
+    }
+
+    /// Marks this user as one through which others write, who have the file open themselves
+    /// ([`OpenInode::for_writing`]), such as a node of a server that lives as long as its clients
+    /// know it: the file does not count as open for writing because of it. Has no effect on a user
+    /// that has written already.
+    #[must_use]
+    pub fn for_others(self) -> Self {
+        self.0.note_serving();
         self
     }
 
@@ -334,6 +346,7 @@ impl OpenInode {
     /// [`crate::Error::Invalid`], [`crate::Error::Unsupported`] for files without extents, as
     /// [`OpenInode::write_with`].
     pub fn fallocate(&self, how: Fallocate, offset: u64, len: u64) -> Result<()> {
+        self.0.note_writing();
         self.met(fallocate::fallocate(&self.0, how, offset, len))
     }
 

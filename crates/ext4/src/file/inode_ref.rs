@@ -3,7 +3,7 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 
 use uext4_ondisk::{Damage, Geometry, Ino};
 use uext4_writeback::Place;
@@ -39,9 +39,16 @@ struct User {
     /// Whether this user received the error that its data may be lost because writing was
     /// aborted.
     knows_abort: AtomicBool,
-    /// Whether this user writes data.
-    writes: AtomicBool,
+    /// One of [`READS`], [`WRITES`], [`SERVES`].
+    role: AtomicU8,
 }
+
+/// A user that has written no data.
+const READS: u8 = 0;
+/// A user that has the inode open for writing: it is counted in its cell until it is dropped.
+const WRITES: u8 = 1;
+/// A user through which others write, who have the inode open themselves: it is never counted.
+const SERVES: u8 = 2;
 
 /// The approximate location of an inode's data: allocation begins in its group, and the groups of
 /// a flex group have their bitmaps next to each other.
@@ -63,7 +70,7 @@ impl InodeRef {
             cell,
             seen: AtomicU64::new(seen),
             knows_abort: AtomicBool::new(false),
-            writes: AtomicBool::new(false),
+            role: AtomicU8::new(READS),
         };
         Self {
             user: Arc::new(user),
@@ -131,17 +138,31 @@ impl InodeRef {
         Self::new(self.sbi(), Arc::clone(&self.user.cell)).with_caller(self.caller)
     }
 
-    /// Records that this user writes data. Many threads may share the flag; its cache line is
-    /// written once.
+    /// Records that this user writes data: it has the inode open for writing until it is dropped.
+    /// Many threads may share the flag; its cache line is written once.
     pub(crate) fn note_writing(&self) {
-        if !self.is_writing() {
-            self.user.writes.store(true, Relaxed);
+        let user = &self.user;
+        let is_new = user.role.load(Relaxed) == READS
+            && user
+                .role
+                .compare_exchange(READS, WRITES, Relaxed, Relaxed)
+                .is_ok();
+        if is_new {
+            user.cell.begin_writing();
         }
     }
 
-    /// Whether this user writes data.
+    /// Records that others write through this user, who have the inode open themselves. One that
+    /// has written already stays what it is.
+    pub(crate) fn note_serving(&self) {
+        let role = &self.user.role;
+        // Whoever came first is right, and the result says nothing more.
+        _ = role.compare_exchange(READS, SERVES, Relaxed, Relaxed);
+    }
+
+    /// Whether this user has the inode open for writing.
     pub(crate) fn is_writing(&self) -> bool {
-        self.user.writes.load(Relaxed)
+        self.user.role.load(Relaxed) == WRITES
     }
 
     /// The inode number.
@@ -208,7 +229,7 @@ impl Clone for InodeRef {
             cell: Arc::clone(&user.cell),
             seen: AtomicU64::new(user.seen.load(Relaxed)),
             knows_abort: AtomicBool::new(user.knows_abort.load(Relaxed)),
-            writes: AtomicBool::new(false),
+            role: AtomicU8::new(READS),
         };
         Self {
             user: Arc::new(user),
@@ -237,7 +258,10 @@ impl User {
 impl Drop for User {
     fn drop(&mut self) {
         // Users that only read the file while it is being written do not count as closing it.
-        if self.writes.load(Relaxed) {
+        let closes = self.role.load(Relaxed) == WRITES;
+        if closes {
+            // First: what is written now is placed as the data of a file that will not grow.
+            self.cell.end_writing();
             auto_da_alloc::close(&self.cell);
         }
         let Some(rw) = self.sbi.rw() else {
@@ -260,7 +284,9 @@ impl Drop for User {
             }
         } else {
             file::pages::settle_lost(&self.sbi, &self.cell);
-            data_blocks::discard_if_left(&self.sbi, &self.cell);
+            if closes {
+                data_blocks::discard_if_left(&self.sbi, &self.cell);
+            }
         }
     }
 }

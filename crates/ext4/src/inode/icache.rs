@@ -72,6 +72,8 @@ pub(crate) struct Cell {
     referenced: AtomicBool,
     /// Users that hold it; changed under the lock of the table's part.
     users: AtomicU32,
+    /// Of these, those that have it open for writing: the kernel's `i_writecount`.
+    writers: AtomicU32,
     /// No thread may have it any more: it is being deleted.
     dead: AtomicBool,
 }
@@ -134,6 +136,7 @@ impl Cell {
             sync_tid: AtomicU64::new(0),
             datasync_tid: AtomicU64::new(0),
             users: AtomicU32::new(0),
+            writers: AtomicU32::new(0),
             dead: AtomicBool::new(false),
             referenced: AtomicBool::new(false),
         })
@@ -206,6 +209,22 @@ impl Cell {
     /// One more user, in addition to one there is.
     pub(crate) fn add_user(&self) {
         self.users.fetch_add(1, Relaxed);
+    }
+
+    /// One of its users has it open for writing from now on, until [`Cell::end_writing`].
+    pub(crate) fn begin_writing(&self) {
+        self.writers.fetch_add(1, Relaxed);
+    }
+
+    /// A user that had it open for writing closes it.
+    pub(crate) fn end_writing(&self) {
+        self.writers.fetch_sub(1, Relaxed);
+    }
+
+    /// Whether any user has it open for writing. Users that only hold it (a node of a mount is one
+    /// until the kernel forgets it) do not count.
+    pub(crate) fn is_open_for_writing(&self) -> bool {
+        self.writers.load(Relaxed) > 0
     }
 
     /// Notes that transaction `tid` changes the inode, and whether its data cannot be read without

@@ -2,10 +2,11 @@
 //! file.
 //!
 //! What is preallocated for a file is in memory only ([`uext4_mballoc::FileSpace`], in its cell).
-//! It is given back when the last user has gone and nothing waits to be written, and by all that
-//! unmaps or moves a part of the file.
+//! It is given back when no user has the file open for writing any more and nothing waits to be
+//! written, and by all that unmaps or moves a part of the file.
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::fence;
 
 use uext4_extent_status::Status;
 use uext4_mballoc::{DataRequest, Run};
@@ -44,7 +45,7 @@ pub(crate) fn take(sbi: &Sbi, cell: &Cell, hole: LblkRun, unwritten: bool) -> Re
         right,
         size,
         unwritten,
-        closed: cell.users() == 0,
+        closed: !cell.is_open_for_writing(),
     };
     let edit = Direct(sbi);
     let bitmaps = rw.groups.bitmaps(sbi, &edit);
@@ -113,13 +114,17 @@ pub(crate) fn discard(sbi: &Sbi, cell: &Cell) {
     }
 }
 
-/// The same, if no thread uses the file and no block of it waits for its place.
+/// The same, if no user has the file open for writing and no block of it waits for its place: called
+/// by the last of both, the user that closes the file and the thread that writes its data.
 pub(crate) fn discard_if_left(sbi: &Sbi, cell: &Cell) {
+    // Each of the two has changed its own side before and looks at the other's now: without a fence
+    // both could see the old one, and neither would give anything back.
+    fence(SeqCst);
     let waits = || {
         let known = cell.known_blocks_if_any();
         known.is_some_and(|known| known.delayed_blocks() > 0)
     };
-    if cell.users() == 0 && cell.space_if_any().is_some() && !waits() {
+    if !cell.is_open_for_writing() && cell.space_if_any().is_some() && !waits() {
         discard(sbi, cell);
     }
 }
