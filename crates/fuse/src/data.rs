@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use uext4::data::{Fallocate, Pacing, Seek, SetId, WriteContext, WriteMode, Writer, Written};
-use uext4::{InodeFlags, OpenInode, SetAttributes};
+use uext4::{Caller, InodeFlags, OpenInode, SetAttributes};
 use zerocopy::IntoBytes;
 
 use crate::abi::flags::{OPEN_KILL_SUIDGID, WRITE_CACHE, WRITE_KILL_SUIDGID, open as flag};
@@ -16,7 +16,7 @@ use crate::answer::Answer;
 use crate::attributes::without_set_id;
 use crate::errno::{Errno, Result};
 use crate::executor::Watch;
-use crate::names::opened;
+use crate::names::{opened, put_opened};
 use crate::nodes::Node;
 use crate::owners::Owners;
 use crate::pending_reply::{Channel, PendingReply, RequestContext};
@@ -41,7 +41,20 @@ pub fn open(
         prepare(&server.owners, header, &node, it)?;
         before.settle(inode, caller.channel());
     }
-    out.put(&opened(server, &node, it.flags))
+    put_opened(server, &opened(server, &node, it.flags), out)
+}
+
+/// The file that a request writes: by the handle that it was opened with, so that writing counts as
+/// that opening's. By its node where there is no handle (`noopen`): nothing says then how long a
+/// file is open, and it counts as closed.
+fn written_file(server: &Server, header: &InHeader, handle: u64) -> Result<OpenInode> {
+    let InHeader {
+        uid, gid, nodeid, ..
+    } = *header;
+    match server.handles.of_node(handle, nodeid) {
+        Some(inode) => Ok(inode.as_caller(Caller { uid, gid })),
+        None => server.nodes.get(nodeid)?.for_caller(header),
+    }
 }
 
 /// What opening a file with these flags does to it, and what it refuses: the kernel does not know
@@ -202,8 +215,7 @@ pub fn write(
 }
 
 fn writing(server: &Server, header: &InHeader, it: &WriteIn) -> Result<Writing> {
-    let node = server.nodes.get(header.nodeid)?;
-    let inode = node.for_caller(header)?;
+    let inode = written_file(server, header, it.fh)?;
     let append = it.flags & flag::APPEND != 0 && inode.inode().has(InodeFlags::APPEND);
     let is_whole = it.write_flags & WRITE_CACHE != 0;
     if !is_whole {
@@ -343,8 +355,8 @@ pub fn fallocate(
     it: &FallocateIn,
     caller: &RequestContext<'_>,
 ) -> Answer {
-    let node = server.nodes.get(header.nodeid);
-    let (node, how) = match node.and_then(|node| Ok((node, how(it.mode)?))) {
+    let file = written_file(server, header, it.fh);
+    let (inode, how) = match file.and_then(|inode| Ok((inode, how(it.mode)?))) {
         Ok(found) => found,
         Err(error) => return Answer::Now(Err(error)),
     };
@@ -356,8 +368,8 @@ pub fn fallocate(
     }
     let (header, pending_reply, all) = (*header, caller.pending_reply(), Arc::clone(server));
     server.executor.run(move || {
-        let done = node.for_caller(&header).and_then(|inode| {
-            let before = Before::of(&inode);
+        let before = Before::of(&inode);
+        let done = || -> Result<()> {
             let allocate = || inode.fallocate(how, offset, len).map_err(Errno::from);
             let done = all.deletions.retried(&all.fs, allocate, |done| done.err());
             // The kernel drops them before, but only of files of the caller.
@@ -365,10 +377,11 @@ pub fn fallocate(
                 true => inode.drop_set_id(fate_of(&all.owners, &header, &inode)),
                 false => Ok(()),
             };
-            before.settle(&inode, pending_reply.channel());
             done?;
             Ok(dropped?)
-        });
+        };
+        let done = done();
+        before.settle(&inode, pending_reply.channel());
         pending_reply.answer(done.map(|()| &[][..]));
     });
     Answer::Later
@@ -453,7 +466,11 @@ pub fn copy(
     caller: &RequestContext<'_>,
 ) -> Answer {
     let from = server.nodes.get(header.nodeid);
-    let nodes = from.and_then(|from| Ok((from, server.nodes.get(it.nodeid_out)?)));
+    let of_target = InHeader {
+        nodeid: it.nodeid_out,
+        ..*header
+    };
+    let nodes = from.and_then(|from| Ok((from, written_file(server, &of_target, it.fh_out)?)));
     let (from, to) = match nodes {
         Ok(nodes) => nodes,
         Err(error) => return Answer::Now(Err(error)),
@@ -468,7 +485,7 @@ pub fn copy(
     let (header, pending_reply, all) = (*header, caller.pending_reply(), Arc::clone(server));
     server.executor.run(move || {
         let copied = from.writable().and_then(|from| {
-            let to = &to.for_caller(&header)?;
+            let to = &to;
             let before = Before::of(to);
             let set_id = match is_root(&header) {
                 true => SetId::Keep,

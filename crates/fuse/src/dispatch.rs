@@ -158,7 +158,7 @@ impl Server {
         let header = &request.header;
         let id = header.nodeid;
         match request.operation {
-            Operation::Lookup(name) => names::lookup(self, id, name, out),
+            Operation::Lookup(name) => names::lookup(self, header, name, out),
             Operation::Symlink { name, target } => names::symlink(self, header, name, target, out),
             Operation::Mknod(it, name) => names::mknod(self, header, &it, name, out),
             Operation::Mkdir(it, name) => names::mkdir(self, header, &it, name, out),
@@ -174,7 +174,7 @@ impl Server {
             Operation::Lseek(it) => data::lseek(self, id, &it, out),
             Operation::Bmap(it) => data::bmap(self, id, &it, out),
             Operation::Readdir(it, listing) => directories::readdir(self, id, &it, listing, out),
-            Operation::Getxattr(size, name) => xattrs::get(self, id, size, name, out),
+            Operation::Getxattr(size, name) => xattrs::get(self, header, size, name, out),
             Operation::Listxattr(size) => xattrs::list(self, header, size, out),
             Operation::Setxattr(it, name, value) => xattrs::set(self, header, &it, name, value),
             Operation::Removexattr(name) => xattrs::remove(self, id, name),

@@ -1,17 +1,22 @@
 //! Files that are open for writing, each opening by itself.
 //!
-//! Nodes would do for everything but one thing: what went wrong in writing a file is reported
-//! once to each who has it open, and so each has a user of the inode of its own. A caller that
-//! only reads has none, and handle 0.
+//! Nodes would do for everything but two things: what went wrong in writing a file is reported
+//! once to each who has it open; and the allocator keeps space for a file to grow as long as it is
+//! open for writing, which a node, that lives until the kernel forgets it, says nothing about. So
+//! each opening has a user of the inode of its own, through which it writes. A caller that only
+//! reads has none, and handle 0.
 //!
 //! Lock: one of 64 parts, a leaf; an inode is let go of outside it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
-use uext4::OpenInode;
+use uext4::{Ino, OpenInode};
+
+use crate::reply::node_of;
 
 /// Parts of the table, a power of two.
 const PARTS: usize = 64;
@@ -49,7 +54,24 @@ impl Handles {
 
     /// The inode of a handle; `None` for 0.
     pub fn get(&self, handle: u64) -> Option<Arc<OpenInode>> {
+        if handle == 0 {
+            return None;
+        }
         self.part(handle).lock().get(&handle).cloned()
+    }
+
+    /// The same, if it is a handle of this node.
+    pub fn of_node(&self, handle: u64, id: u64) -> Option<Arc<OpenInode>> {
+        let inode = self.get(handle)?;
+        (node_of(inode.ino().0.into()) == id).then_some(inode)
+    }
+
+    /// The numbers of the inodes that are open for writing.
+    pub fn inodes(&self) -> BTreeSet<Ino> {
+        let of_part = |part: &Mutex<FxHashMap<u64, Arc<OpenInode>>>| -> Vec<Ino> {
+            part.lock().values().map(|inode| inode.ino()).collect()
+        };
+        self.parts.iter().flat_map(of_part).collect()
     }
 
     /// The end of a handle. Gives the inode: any thread that drops it may delete it with that.

@@ -47,6 +47,8 @@ pub struct Negotiated {
     pub flags: u64,
     /// The minor version spoken.
     pub minor: u32,
+    /// The one that the kernel knows.
+    pub kernel_minor: u32,
 }
 
 impl Negotiated {
@@ -132,6 +134,7 @@ pub fn agree(asked: &InitIn, time_gran: u32, page: u32) -> Result<(InitOut, Opti
     let negotiated = Negotiated {
         flags,
         minor: asked.minor.min(FUSE_KERNEL_MINOR_VERSION),
+        kernel_minor: asked.minor,
     };
     // Reads are bounded by the same number of pages, and by the option `max_read`.
     let pages = IO_MAX / page.clamp(1, IO_MAX);

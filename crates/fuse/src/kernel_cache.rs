@@ -21,6 +21,7 @@ use rustix::io::Errno;
 use uext4::Ino;
 use uext4_remote::changes::Observer;
 
+use crate::mountinfo::{self, Number};
 use crate::reply::node_of;
 use crate::server::Server;
 use crate::transport::dev::{Device, Forgotten};
@@ -36,12 +37,15 @@ const PAUSE: Duration = Duration::from_millis(1);
 pub struct KernelCache {
     server: Arc<Server>,
     device: Arc<Device>,
+    /// The mount's, if that is known.
+    number: Option<Number>,
 }
 
 impl KernelCache {
-    /// That of a mount.
-    pub fn new(server: &Arc<Server>, device: &Arc<Device>) -> Self {
+    /// That of a mount, with its number if that is known.
+    pub fn new(server: &Arc<Server>, device: &Arc<Device>, number: Option<Number>) -> Self {
         Self {
+            number,
             server: Arc::clone(server),
             device: Arc::clone(device),
         }
@@ -78,5 +82,28 @@ impl Observer for KernelCache {
         for id in self.server.nodes().ids() {
             self.forget(id, Forgotten::Attributes);
         }
+    }
+
+    /// A page that is stored to through a mapping is the kernel's alone until it is written, and no
+    /// request reports the store. Only of files that are open for writing there are such pages: the
+    /// last close writes them. Of these the kernel drops all pages, and writes what is dirty before.
+    fn write_back(&self) {
+        for ino in self.server.handles.inodes() {
+            self.forget(node_of(ino.0.into()), Forgotten::Contents);
+        }
+    }
+
+    /// The kernel detaches what is mounted on names that it forgets. What only other processes see
+    /// than the two is detached, as by rm(1).
+    fn mount_points(&self, process: Option<u32>) -> Vec<Vec<u8>> {
+        let Some(number) = self.number else {
+            return Vec::new();
+        };
+        let seen_by = |process| mountinfo::mounted_on(number, process).unwrap_or_default();
+        let mut all = seen_by(None);
+        if process.is_some() {
+            all.extend(seen_by(process));
+        }
+        all
     }
 }

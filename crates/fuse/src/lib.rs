@@ -50,6 +50,7 @@ pub mod mountinfo;
 mod names;
 mod nodes;
 pub mod omitted;
+mod overlays;
 pub mod owners;
 mod panic_guard;
 mod pending_reply;

@@ -1,6 +1,6 @@
 //! The kernel's table of mounts, as far as ours are in it.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -78,8 +78,47 @@ pub fn has(number: Number) -> io::Result<bool> {
     Ok(lines.any(|line| line.shown.is_some_and(|shown| shown.number == number)))
 }
 
+/// Directories of the file system of this number at which something is mounted, as paths from its
+/// root: as this process sees them, or the one with the number `process`.
+///
+/// # Errors
+/// Those of reading the table.
+pub fn mounted_on(number: Number, process: Option<u32>) -> io::Result<Vec<Vec<u8>>> {
+    let table = match process {
+        Some(process) => fs::read(format!("/proc/{process}/mountinfo"))?,
+        None => fs::read("/proc/self/mountinfo")?,
+    };
+    Ok(points(&table, number))
+}
+
+fn points(table: &[u8], number: Number) -> Vec<Vec<u8>> {
+    let all: Vec<Line> = lines(table).collect();
+    let ours: Vec<&Line> = all.iter().filter(|line| line.number == number).collect();
+    if ours.is_empty() {
+        return Vec::new();
+    }
+    let point = |line: &Line| {
+        let below = ours.iter().find(|ours| ours.id == line.parent)?;
+        let place = Path::new(OsStr::from_bytes(&line.place));
+        let within = place.strip_prefix(OsStr::from_bytes(&below.place)).ok()?;
+        let root = Path::new(OsStr::from_bytes(&below.root));
+        let path = match within.as_os_str().is_empty() {
+            true => root.to_owned(),
+            false => root.join(within),
+        };
+        // The root itself can be neither moved nor removed.
+        (path != Path::new("/")).then(|| path.into_os_string().into_vec())
+    };
+    all.iter().filter_map(point).collect()
+}
+
 /// A line of the table.
 struct Line {
+    /// The number of this mount, and of the one that it is mounted on.
+    id: u64,
+    parent: u64,
+    number: Number,
+    root: Vec<u8>,
     place: Vec<u8>,
     /// What it shows, if it is one of ours.
     shown: Option<Shown>,
@@ -100,13 +139,15 @@ fn find(table: &[u8], dir: &Path) -> Option<Shown> {
 /// be any number of fields before the `-`.
 fn line(line: &[u8]) -> Option<Line> {
     let mut fields = line.split(|byte| *byte == b' ');
-    let number = std::str::from_utf8(fields.nth(2)?).ok()?;
+    let mut id = || std::str::from_utf8(fields.next()?).ok()?.parse().ok();
+    let (id, parent) = (id()?, id()?);
+    let number = std::str::from_utf8(fields.next()?).ok()?;
     let (major, minor) = number.split_once(':')?;
     let number = Number {
         major: major.parse().ok()?,
         minor: minor.parse().ok()?,
     };
-    let root = OsString::from_vec(unescaped(fields.next()?));
+    let root = unescaped(fields.next()?);
     let place = unescaped(fields.next()?);
     let flags = fields.next()?;
     let mut fields = fields.skip_while(|field| *field != b"-").skip(1);
@@ -119,11 +160,18 @@ fn line(line: &[u8]) -> Option<Line> {
     let shown = is_ours.then(|| Shown {
         number,
         source: source.into(),
-        root: root.into(),
+        root: OsString::from_vec(root.clone()).into(),
         owner: owner.next().and_then(|id| id.parse().ok()).unwrap_or(0),
         is_read_only: flags.split(|byte| *byte == b',').any(|flag| flag == b"ro"),
     });
-    Some(Line { place, shown })
+    Some(Line {
+        id,
+        parent,
+        number,
+        root,
+        place,
+        shown,
+    })
 }
 
 /// A field of the table: spaces and the like are written as a backslash and three octal digits.
@@ -179,6 +227,27 @@ mod tests {
             .collect();
         assert_eq!(numbers, [41, 42]);
         assert_eq!(at(Path::new("/proc")).unwrap(), None);
+    }
+
+    #[test]
+    fn mount_points_are_found_by_their_mount() {
+        let table = b"25 1 254:0 / / rw - ext4 /dev/root rw\n\
+            36 25 0:41 / /m rw - fuse.uext4 /x.img rw,user_id=0\n\
+            37 36 0:42 / /m/a/b\\040c rw - tmpfs none rw\n\
+            38 25 0:43 / /m2 rw - tmpfs none rw\n\
+            39 25 0:41 /a /bound rw - fuse.uext4 /x.img rw,user_id=0\n\
+            40 39 0:44 / /bound/d rw - tmpfs none rw\n\
+            41 39 0:45 / /bound rw - tmpfs none rw\n\
+            42 36 0:46 / /m rw - tmpfs none rw\n";
+        let number = |minor| Number { major: 0, minor };
+        let found = points(table, number(41));
+        assert_eq!(found, [&b"/a/b c"[..], b"/a/d", b"/a"]);
+        assert!(points(table, number(42)).is_empty());
+        let here = mounted_on(number(u32::MAX), None).unwrap();
+        assert_eq!(
+            here,
+            mounted_on(number(u32::MAX), Some(std::process::id())).unwrap()
+        );
     }
 
     #[test]

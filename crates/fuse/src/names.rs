@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use uext4::tuning::AccessTimes;
-use uext4::{Creation, Error, Ino, NewInode, OpenInode, RenameMode};
+use uext4::{Creation, Error, FileType, Ino, NewInode, OpenInode, RenameMode};
 
 use crate::abi::flags::{fopen, open as flag};
 use crate::abi::{CreateIn, InHeader, MkdirIn, MknodIn, OpenOut};
@@ -11,7 +11,7 @@ use crate::answer::Answer;
 use crate::errno::{Errno, Result};
 use crate::nodes::Node;
 use crate::pending_reply::RequestContext;
-use crate::reply::{Out, decode_device};
+use crate::reply::{Out, decode_device, node_of};
 use crate::request::RENAME_WHITEOUT;
 use crate::server::Server;
 
@@ -29,22 +29,49 @@ pub struct Name<'a> {
     pub name: &'a [u8],
 }
 
+/// Names by which the kernel asks for the node itself, be it a directory or not: "." where it
+/// decodes a handle whose inode it does not have, "/" where it looks again at the dentry that such a
+/// handle gave, which has no parent but itself, and no other name (overlayfs does so at each use of
+/// a file that was copied up).
+const ITSELF: [&[u8]; 2] = [b".", b"/"];
+
 /// LOOKUP. That a name is not there is an answer, which the kernel keeps.
-pub fn lookup(server: &Server, dir: u64, name: &[u8], out: &mut Out<'_>) -> Result<()> {
-    let found = match server.nodes.get(dir) {
-        Ok(dir) => dir.lookup(&server.fs, name),
-        // A handle from before, of an inode that the kernel has forgotten since.
-        Err(_) if name == b"." => {
-            let ino = u32::try_from(dir).map_err(|_| Errno::ESTALE)?;
-            Node::open(&server.fs, Ino(ino)).map_err(|_| Errno::ESTALE)
-        }
-        Err(error) => Err(error),
-    };
-    match found {
+pub fn lookup(server: &Server, header: &InHeader, name: &[u8], out: &mut Out<'_>) -> Result<()> {
+    if ITSELF.contains(&name) {
+        return itself(server, header, out);
+    }
+    match server.nodes.get(header.nodeid)?.lookup(&server.fs, name) {
         Ok(node) => server.reply_entry(node, out),
         Err(Errno::ENOENT) => out.put(&server.validity.no_entry()),
         Err(error) => Err(error),
     }
+}
+
+/// The node itself, by its number where the kernel has forgotten it since, or is about to: the
+/// FORGET of an inode that it has dropped may come after this.
+fn itself(server: &Server, header: &InHeader, out: &mut Out<'_>) -> Result<()> {
+    let id = header.nodeid;
+    let is_overlays = server.origins.decodes(header.pid, id);
+    if let Ok(node) = server.nodes.get(id) {
+        if is_overlays && node.inode().file_type != FileType::Directory {
+            return Err(Errno::ESTALE);
+        }
+        if let Some(node) = server.nodes.remember_known(id) {
+            return server.reply_node(&node, out);
+        }
+    }
+    let ino = u32::try_from(id).map_err(|_| Errno::ESTALE)?;
+    let node = match Node::open(&server.fs, Ino(ino)) {
+        Ok(node) => node,
+        Err(Errno::EIO) => return Err(Errno::EIO),
+        Err(_) => return Err(Errno::ESTALE),
+    };
+    // Not one that was deleted, and not the root by another number than it has for the kernel.
+    let is_stale = node.is_deleted() || node_of(u64::from(ino)) != id;
+    if is_stale || is_overlays && node.inode().file_type != FileType::Directory {
+        return Err(Errno::ESTALE);
+    }
+    server.reply_entry(node, out)
 }
 
 /// READLINK.
@@ -178,9 +205,20 @@ pub fn create(
         made => made?,
     };
     let node = Node::Writable(file);
-    let opened = opened(server, &node, it.flags);
-    server.reply_entry(node, out)?;
-    out.put(&opened)
+    reply_opened(server, node, it.flags, out)
+}
+
+/// What a file is answered that was made and opened. One that cannot be answered is not open.
+fn reply_opened(server: &Server, node: Node, flags: u32, out: &mut Out<'_>) -> Result<()> {
+    let opened = opened(server, &node, flags);
+    let replied = server.reply_entry(node, out);
+    replied.and_then(|()| put_opened(server, &opened, out))
+}
+
+/// The answer to an opening, whose handle ends if it cannot be given.
+pub fn put_opened(server: &Server, opened: &OpenOut, out: &mut Out<'_>) -> Result<()> {
+    out.put(opened)
+        .inspect_err(|_| drop(server.handles.release(opened.fh)))
 }
 
 /// TMPFILE: a file that has no name.
@@ -191,9 +229,7 @@ pub fn tmpfile(server: &Server, header: &InHeader, it: &CreateIn, out: &mut Out<
         .for_caller(header)?
         .create_unnamed(NewInode::File, &how)?;
     let node = Node::Writable(file);
-    let opened = opened(server, &node, it.flags);
-    server.reply_entry(node, out)?;
-    out.put(&opened)
+    reply_opened(server, node, it.flags, out)
 }
 
 /// LINK.
@@ -297,10 +333,11 @@ fn prepared(
 
 #[cfg(test)]
 mod tests {
+    use uext4::xattr::SetMode;
     use zerocopy::IntoBytes;
 
     use super::*;
-    use crate::abi::{EntryOut, LinkIn, Rename2In, opcode};
+    use crate::abi::{EntryOut, GetxattrIn, InitIn, LinkIn, Rename2In, opcode};
     use crate::testing::{Client, e2fsck};
 
     fn renamed(client: &Client, old: &[u8], dir: u64, new: &[u8], flags: u32) -> Result<()> {
@@ -369,14 +406,87 @@ mod tests {
     fn handles_of_forgotten_inodes_are_found_again() {
         let client = Client::new();
         let file = client.create(1, b"file");
-        let before = client.lookup(file, b".");
-        // It is no directory; the kernel asks so for directories and files alike.
-        assert!(before.is_err() || before.unwrap().nodeid == file);
         client.forget(file, 1);
         let again = client.lookup(file, b".").unwrap();
         assert_eq!(again.nodeid, file);
-        assert_eq!(client.lookup(1 << 40, b".").unwrap_err(), Errno::ESTALE);
-        assert_eq!(client.lookup(4000, b".").unwrap_err(), Errno::ESTALE);
+        // No node has this number: the root is 1.
+        for none in [0, 2, 3, 8, 4000, 1 << 40] {
+            for name in [&b"."[..], b"/"] {
+                assert_eq!(client.lookup(none, name).unwrap_err(), Errno::ESTALE);
+            }
+        }
+    }
+
+    #[test]
+    fn a_node_is_found_by_itself_while_the_kernel_forgets_it() {
+        let client = Client::new();
+        let dir = client.mkdir(1, b"dir");
+        let file = client.create(dir, b"file");
+        let made: EntryOut = client.get(opcode::SYMLINK, dir, b"link\0to\0").unwrap();
+        for (id, kind) in [(file, 0o10), (made.nodeid, 0o12), (dir, 0o04), (1, 0o04)] {
+            let before = client.inode(id).inode().generation;
+            // Of a handle, and of the dentry that it gave.
+            for name in [&b"."[..], b"/"] {
+                let found = client.lookup(id, name).unwrap();
+                assert_eq!((found.nodeid, found.attr.mode >> 12), (id, kind));
+                assert_eq!(found.generation, u64::from(before));
+            }
+        }
+        assert_eq!(client.lookup(dir, b"..").unwrap().nodeid, 1);
+        // The FORGET that was under way: what it does not count stays known.
+        client.forget(file, 1);
+        assert_eq!(client.read(file, 0, 1), b"");
+        client.forget(file, 2);
+        assert_eq!(
+            client.ask(opcode::GETATTR, file, &[0; 16]),
+            Err(Errno::ESTALE)
+        );
+        assert_eq!(client.lookup(file, b"/").unwrap().nodeid, file);
+        client.forget(file, 1);
+        client.ask(opcode::UNLINK, dir, b"file\0").unwrap();
+        assert_eq!(client.lookup(file, b".").unwrap_err(), Errno::ESTALE);
+        client.server.finish().unwrap();
+        let again = client.reopened_read_only();
+        assert_eq!(again.lookup(dir, b"/").unwrap().nodeid, dir);
+        assert_eq!(again.lookup(file, b"/").unwrap_err(), Errno::ESTALE);
+    }
+
+    #[test]
+    fn a_handle_that_overlayfs_decodes_is_stale_where_the_kernel_would_refuse_its_dentry() {
+        for (minor, decodes) in [(43, true), (44, false)] {
+            let client = Client::without_init();
+            let it = InitIn {
+                major: 7,
+                minor,
+                flags: u32::MAX,
+                flags2: u32::MAX,
+                ..InitIn::default()
+            };
+            client.ask(opcode::INIT, 0, it.as_bytes()).unwrap();
+            let (upper, lower) = (client.create(1, b"upper"), client.create(1, b"lower"));
+            let dir = client.mkdir(1, b"dir");
+            for (id, is_found) in [(lower, decodes), (dir, true)] {
+                let mut origin = vec![0, 0xfb, 33, 0, 0x81];
+                origin.resize(5 + 16 + 4, 0);
+                origin.extend((id as u32).to_ne_bytes());
+                origin.extend([0; 4]);
+                let name = b"user.overlay.origin";
+                let inode = client.inode(upper);
+                inode.set_xattr(name, Some(&origin), SetMode::Any).unwrap();
+                drop(inode);
+                let it = GetxattrIn {
+                    size: 64,
+                    padding: 0,
+                };
+                let body = [it.as_bytes(), name, b"\0"].concat();
+                let value = client.ask(opcode::GETXATTR, upper, &body).unwrap();
+                assert_eq!(value, origin);
+                client.forget(id, 1);
+                assert_eq!(client.lookup(id, b".").is_ok(), is_found, "{minor} {id}");
+                // Others who have the handle are not overlayfs.
+                assert_eq!(client.lookup(id, b".").unwrap().nodeid, id);
+            }
+        }
     }
 
     #[test]

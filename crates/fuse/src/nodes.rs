@@ -60,6 +60,22 @@ impl Node {
         }
     }
 
+    /// Whether it has lost its last name.
+    pub fn is_deleted(&self) -> bool {
+        match self {
+            Self::Writable(inode) => inode.blocks_without_name().is_some(),
+            Self::ReadOnly(inode) => inode.links == 0,
+        }
+    }
+
+    /// As what the table keeps: those who write through it have opened the file themselves.
+    fn for_others(self) -> Self {
+        match self {
+            Self::Writable(inode) => Self::Writable(inode.for_others()),
+            node @ Self::ReadOnly(_) => node,
+        }
+    }
+
     /// As something that can be changed on behalf of the request's caller.
     ///
     /// # Errors
@@ -220,7 +236,7 @@ impl Nodes {
                 known
             }
             None => {
-                let node = Arc::new(node);
+                let node = Arc::new(node.for_others());
                 let known = Known {
                     node: Arc::clone(&node),
                     lookups: 1,
@@ -229,6 +245,14 @@ impl Nodes {
                 node
             }
         }
+    }
+
+    /// The kernel is notified once more of a node that it was notified of before.
+    pub fn remember_known(&self, id: u64) -> Option<Arc<Node>> {
+        let mut part = self.part(id).write();
+        let known = part.get_mut(&id)?;
+        known.lookups += 1;
+        Some(Arc::clone(&known.node))
     }
 
     /// The kernel forgets so many lookups. Gives the node if it knows it no longer.

@@ -18,6 +18,7 @@ use crate::init::{self, Negotiated};
 use crate::latency::Latencies;
 use crate::nodes::{Node, Nodes};
 use crate::omitted::Omitted;
+use crate::overlays::Origins;
 use crate::owners::Owners;
 use crate::panic_guard::PanicGuard;
 use crate::reply::{Out, Validity, attr_of};
@@ -47,6 +48,7 @@ pub struct Server {
     pub(crate) latencies: Arc<Latencies>,
     pub(crate) sync_policy: SyncPolicy,
     pub(crate) threads: Threads,
+    pub(crate) origins: Origins,
     gate: Arc<Gate>,
     negotiated: OnceLock<Negotiated>,
 }
@@ -79,6 +81,7 @@ impl Server {
             sync_policy: SyncPolicy::default(),
             gate: Arc::default(),
             threads: Threads::default(),
+            origins: Origins::default(),
             negotiated: OnceLock::new(),
             fs,
         })
@@ -199,7 +202,11 @@ impl Server {
 
     /// Notifies the kernel of a node: one lookup more.
     pub(crate) fn reply_entry(&self, node: Node, out: &mut Out<'_>) -> Result<()> {
-        let node = self.nodes.remember(node);
+        self.reply_node(&self.nodes.remember(node), out)
+    }
+
+    /// What the kernel is told of a node that it was just notified of.
+    pub(crate) fn reply_node(&self, node: &Node, out: &mut Out<'_>) -> Result<()> {
         let inode = self.owners.shown(node.inode());
         let attr = attr_of(&inode, node.delayed(), self.block_size);
         out.put(&self.validity.entry(attr, inode.generation))

@@ -11,6 +11,7 @@ use crate::abi::flags::init as has;
 use crate::inflight::InflightTracker;
 use crate::init::Terms;
 use crate::kernel_cache::KernelCache;
+use crate::mountinfo::Number;
 use crate::serve::Serve;
 use crate::server::Server;
 use crate::transport::dev::{Device, EventLoop};
@@ -197,12 +198,12 @@ impl<S: Serve> Session<S> {
 
 impl Session {
     /// What serves commands of other processes on the same file system; `None` where it was opened
-    /// for reading.
-    pub fn operations(&self) -> Option<Operations> {
+    /// for reading. `number` is the mount's, if that is known.
+    pub fn operations(&self, number: Option<Number>) -> Option<Operations> {
         let fs = self.server.file_system().volume()?.clone();
         Some(Operations {
             fs,
-            observer: Arc::new(KernelCache::new(&self.server, &self.device)),
+            observer: Arc::new(KernelCache::new(&self.server, &self.device, number)),
             gate: Arc::clone(self.server.gate()),
             is_synchronous: self.server.is_synchronous(),
             sets_xattrs: !self.server.omitted.xattrs,

@@ -46,10 +46,18 @@ fn give(value: &[u8], size: u32, out: &mut Out<'_>) -> Result<()> {
 }
 
 /// GETXATTR.
-pub fn get(server: &Server, id: u64, size: u32, name: &[u8], out: &mut Out<'_>) -> Result<()> {
+pub fn get(
+    server: &Server,
+    header: &InHeader,
+    size: u32,
+    name: &[u8],
+    out: &mut Out<'_>,
+) -> Result<()> {
     check(name)?;
-    let node = server.nodes.get(id)?;
+    let node = server.nodes.get(header.nodeid)?;
     let value = node.xattr(&server.fs, name)?;
+    let minor = server.negotiated().map_or(0, |agreed| agreed.kernel_minor);
+    server.origins.was_read(minor, header.pid, name, &value);
     give(&server.owners.shown_value(name, value), size, out)
 }
 

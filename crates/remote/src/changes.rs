@@ -12,6 +12,13 @@ pub trait Observer: Send + Sync {
     fn inode(&self, ino: Ino);
     /// Attributes of inodes that nothing else names: links of what was removed with its directory.
     fn many(&self);
+    /// Has what programs have stored through mappings of files written to the file system.
+    fn write_back(&self) {}
+    /// Paths from the root of the file system at which others are mounted: as this process sees
+    /// them, and as the one of this number does, which asks for a change.
+    fn mount_points(&self, _process: Option<u32>) -> Vec<Vec<u8>> {
+        Vec::new()
+    }
 }
 
 /// What the requests of a batch have changed.

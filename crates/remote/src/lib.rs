@@ -31,6 +31,8 @@ pub mod entry;
 pub mod frame;
 pub mod gate;
 pub mod grower;
+mod listed;
+mod mount_points;
 pub mod node;
 mod passed;
 pub mod put_mode;

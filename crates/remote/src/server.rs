@@ -14,14 +14,16 @@
 //! closed meanwhile; the engine's are taken and given back within each request, and none is held
 //! while the observer is called.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use rustix::net::sockopt::socket_peercred;
 use serde_bytes::{ByteBuf, Bytes};
-use uext4::{Creation, Error, FileType, FollowLast, Ino, Invalid, OpenInode, Result, Volume};
+use uext4::{Creation, Error, FileType, FollowLast, Ino, OpenInode, Result, Volume};
 use uext4_blockdev::Kept;
 
 use crate::changes::{Changes, Observer};
@@ -29,18 +31,18 @@ use crate::entry::{self, Contents, Entry};
 use crate::frame::{FRAME_MAX, receive, send};
 use crate::gate::{Gate, closing};
 use crate::grower::Grower;
+use crate::listed::{listed, ranges};
+use crate::mount_points::MountPoints;
 use crate::passed::Passed;
 use crate::put_mode::Existing;
 use crate::refusal::{Cause, Refusal};
 use crate::snapshot::Disk;
-use crate::wire::{Answer, Extent, Growth, Listed, NewEntry, READ_MAX, Request, Slot, set_mode};
+use crate::wire::{Answer, Growth, NewEntry, READ_MAX, Request, Slot, set_mode};
 
 /// Open files of a connection at most.
 pub const SLOTS_MAX: usize = 4096;
 /// Bytes of an answer at most.
 const ANSWER_MAX: usize = 2 << 20;
-/// Bytes of names that one answer lists at most.
-const NAMES_MAX: usize = 64 << 10;
 
 /// What a connection needs of the process that has the file system open.
 #[derive(Clone)]
@@ -76,10 +78,13 @@ impl Server {
             buffer: Vec::new(),
             snapshot: None,
             passes_image: false,
+            mount_points: OnceCell::new(),
+            process: peer(stream),
         };
         let mut bytes = Vec::new();
         while let Some(frame) = receive(stream, bytes)? {
             let busy = self.gate.busy.read();
+            connection.mount_points.take();
             let passed = Passed::new(frame.descriptors, Arc::clone(&self.gate));
             // What a panic leaves half done must not be committed.
             let batch = AssertUnwindSafe(|| connection.batch(&frame.bytes, &passed));
@@ -113,6 +118,16 @@ struct Connection<'s> {
     snapshot: Option<Kept>,
     /// With the answers of this frame.
     passes_image: bool,
+    /// What may not be taken away, from when the first request of a frame asks.
+    mount_points: OnceCell<MountPoints>,
+    /// The client's, where it is known.
+    process: Option<u32>,
+}
+
+/// The number of the process at the other end.
+fn peer(stream: &UnixStream) -> Option<u32> {
+    let pid = socket_peercred(stream).ok()?.pid.as_raw_nonzero();
+    u32::try_from(pid.get()).ok()
 }
 
 impl Connection<'_> {
@@ -230,6 +245,7 @@ impl Connection<'_> {
         let disk = self.server.disk.as_ref().ok_or(Error::Unsupported {
             what: "snapshots of this mount".to_owned(),
         })?;
+        self.server.observer.write_back();
         let (kept, answer) = disk.keep(&self.server.fs, passed.file(store))?;
         self.snapshot = Some(kept);
         self.passes_image = true;
@@ -298,6 +314,7 @@ impl Connection<'_> {
         give: impl FnOnce() -> Result<()>,
     ) -> Result<Answer> {
         let old = dir.lookup(name).ok();
+        self.must_be_free(dir, name)?;
         give()?;
         self.changes.name(dir, name);
         for inode in old.iter().chain([file]) {
@@ -320,6 +337,7 @@ impl Connection<'_> {
             }
             Request::Remove(path, all) => {
                 let removed = fs.open_path(path, FollowLast::No).ok();
+                self.path_must_be_free(path)?;
                 let done = match all {
                     true => fs.remove_all(path),
                     false => fs.remove(path),
@@ -333,6 +351,9 @@ impl Connection<'_> {
             }
             Request::Rename(old, new, mode) => {
                 let both = [old, new].map(|path| fs.open_path(path, FollowLast::No).ok());
+                for path in [old, new] {
+                    self.path_must_be_free(path)?;
+                }
                 fs.rename(old, new, (*mode).into())?;
                 for path in [old, new] {
                     self.changed_path(path);
@@ -369,9 +390,10 @@ impl Connection<'_> {
                 Answer::Done
             }
             Request::Write(slot, offset, bytes) => {
-                let file = self.file(*slot)?.clone();
-                self.changes.inode(&file);
-                Answer::Written(file.write_at(*offset, bytes)? as u64)
+                // Not through a user of its own: the client has the file open until it closes it.
+                let written = self.file(*slot)?.write_at(*offset, bytes);
+                self.changed(*slot);
+                Answer::Written(written? as u64)
             }
             Request::Set(slot, change) => {
                 let file = self.file(*slot)?.clone();
@@ -389,13 +411,36 @@ impl Connection<'_> {
                 Answer::Done
             }
             Request::Fallocate(slot, range, offset, len) => {
-                let file = self.file(*slot)?.clone();
-                self.changes.inode(&file);
-                file.fallocate((*range).into(), *offset, *len)?;
-                Answer::Done
+                let done = self.file(*slot)?.fallocate((*range).into(), *offset, *len);
+                self.changed(*slot);
+                done.map(|()| Answer::Done)?
             }
             _ => return Err(Error::NotFound),
         })
+    }
+
+    /// Fails where another file system is mounted on what a name stands for, or below.
+    fn must_be_free(&self, dir: &OpenInode, name: &[u8]) -> Result<()> {
+        let server = self.server;
+        let points = self.mount_points.get_or_init(|| {
+            MountPoints::new(&server.fs, server.observer.mount_points(self.process))
+        });
+        points.check(dir.ino(), name)
+    }
+
+    fn path_must_be_free(&self, path: &[u8]) -> Result<()> {
+        match self.server.fs.open_parent(path) {
+            Ok((dir, name)) => self.must_be_free(&dir, name),
+            // What is not there is for the change itself to say.
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// An open file has other contents.
+    fn changed(&mut self, slot: Slot) {
+        if let Some(file) = self.files.get(&slot) {
+            self.changes.inode(file);
+        }
     }
 
     /// The name of a path now stands for something else.
@@ -430,6 +475,9 @@ impl Connection<'_> {
         let may_exist = mode.whole || mode.existing != Existing::Refuse;
         let old = may_exist.then(|| dir.lookup(new.name).ok()).flatten();
         if let Some(old) = &old {
+            if old.inode().file_type != FileType::Directory {
+                self.must_be_free(dir, new.name)?;
+            }
             self.changes.inode(old);
         }
         let made = match new.link {
@@ -504,23 +552,6 @@ impl Connection<'_> {
     }
 }
 
-/// The ranges of a file of `size` bytes, which must ascend.
-fn ranges(data: &[Extent], size: u64) -> Result<Vec<std::ops::Range<u64>>> {
-    let mut ranges = Vec::with_capacity(data.len());
-    let mut before = 0;
-    for extent in data {
-        let end = extent.offset.checked_add(extent.len);
-        let end = end.filter(|end| extent.offset >= before && *end <= size);
-        before = end.ok_or(Error::Invalid(Invalid::Data {
-            start: extent.offset,
-            end: extent.offset.saturating_add(extent.len),
-            size,
-        }))?;
-        ranges.push(extent.offset..before);
-    }
-    Ok(ranges)
-}
-
 /// Where the mount leaves them out.
 fn no_xattrs() -> Error {
     Error::Unsupported {
@@ -555,20 +586,4 @@ fn with_entry<T>(
 
 fn bytes(bytes: &Bytes) -> &[u8] {
     bytes
-}
-
-/// Names of a directory after a cookie; none at the end.
-fn listed(dir: &OpenInode, cookie: u64) -> Result<Vec<Listed>> {
-    let mut names = Vec::new();
-    let mut len = 0;
-    dir.list(cookie, &mut |listed| {
-        len += listed.name.len() + size_of::<Listed>();
-        names.push(Listed {
-            name: ByteBuf::from(listed.name),
-            ino: listed.ino.0,
-            next: listed.next,
-        });
-        len < NAMES_MAX
-    })?;
-    Ok(names)
 }

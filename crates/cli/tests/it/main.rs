@@ -38,6 +38,9 @@
 //! | [`mounting`] | the commands round it: options, refusals, manual pages |
 //! | [`owners`] | whose files does it show, and whose is what is made? |
 //! | [`sandbox`] | what does its daemon give up, and does it still unmount? |
+//! | [`overlays`] | does overlayfs show the same on a mount as on the kernel's ext4? |
+//! | [`layout`] | do files copied into a mount lie as those that `put` writes? |
+//! | [`busy`] | what do commands do where others are mounted on directories of a mount? |
 //! | [`mount_stats`] | the statistics of a running mount |
 //! | [`requests`] | how many requests does a file cost that a program creates? |
 //! | [`direct`] | are O_DIRECT writes seen by buffered readers, and is a full image ENOSPC? |
@@ -60,6 +63,7 @@
 mod acls;
 mod atomic;
 mod attributes;
+mod busy;
 mod calls;
 mod changing;
 mod checking;
@@ -87,6 +91,7 @@ mod in_disk;
 mod interrupted;
 mod json;
 mod killed;
+mod layout;
 mod lost;
 mod making;
 mod matrix;
@@ -95,6 +100,7 @@ mod mount_stats;
 mod mounted;
 mod mounting;
 mod oracle;
+mod overlays;
 mod owners;
 mod packages;
 mod posix;

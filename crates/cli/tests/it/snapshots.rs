@@ -3,14 +3,14 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::unix::fs::{FileExt, symlink};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use crate::host::{UEXT4, assert_clean, run, text, uext4, uext4_ok, unmount_lazily};
+use crate::host::{UEXT4, assert_clean, has_tool, run, text, uext4, uext4_ok, unmount_lazily};
 use crate::mounted::{Mount, can_mount, wait_for_end};
 
 fn lines(printed: &[u8]) -> BTreeSet<String> {
@@ -93,6 +93,48 @@ fn every_reading_command_reads_a_mounted_image_and_directories_of_the_mount() {
         let refused = uext4(arguments);
         assert_eq!(refused.status.code(), Some(8), "{refused:?}");
     }
+    mount.judged();
+}
+
+#[test]
+fn stores_through_shared_mappings_are_in_a_snapshot() {
+    if !can_mount() || !has_tool("python3") {
+        return;
+    }
+    let mount = mount_with_files("rw");
+    let (image, dir) = (mount.image(), mount.dir());
+    // The mapping stays, and is never synced.
+    const STORES: &str = "import mmap, sys\n\
+        file = open(sys.argv[1], 'r+b'); pages = mmap.mmap(file.fileno(), 11)\n\
+        for line in sys.stdin: pages[:] = line[:11].encode(); print('stored', flush=True)";
+    let file = dir.join("etc/passwd");
+    let mut program = Command::new("python3")
+        .args(["-c", STORES, text(&file)])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = program.stdin.take().unwrap();
+    let mut answers = program.stdout.take().unwrap();
+    let mut store = |line: &str| {
+        writeln!(lines, "{line}").unwrap();
+        answers.read_exact(&mut [0; 7]).unwrap();
+    };
+    let etc = dir.join("etc");
+    store("root:y:1:1\t");
+    assert_eq!(
+        uext4_ok(&["cat", text(&image), "/etc/passwd"]),
+        b"root:y:1:1\t"
+    );
+    store("root:z:2:2\t");
+    assert_eq!(uext4_ok(&["cat", text(&etc), "passwd"]), b"root:z:2:2\t");
+    store("root:w:3:3\t");
+    let script = mount.scratch.path().join("script");
+    fs::write(&script, "cat /etc/passwd\n").unwrap();
+    let read = uext4_ok(&["script", text(&dir), text(&script)]);
+    assert!(read.starts_with(b"root:w:3:3"), "{read:?}");
+    drop(lines);
+    program.wait().unwrap();
     mount.judged();
 }
 

@@ -1,9 +1,10 @@
 //! Contents, asked for as the kernel asks.
 
 use uext4::InodeFlags;
+use zerocopy::FromBytes;
 
 use super::*;
-use crate::abi::{AttrOut, FsyncIn, OpenOut, ReleaseIn, Rename2In, opcode};
+use crate::abi::{AttrOut, CreateIn, EntryOut, FsyncIn, OpenOut, ReleaseIn, Rename2In, opcode};
 use crate::testing::{Client, e2fsck};
 
 const LEN: usize = 300_000;
@@ -100,6 +101,107 @@ fn read_data_is_cached_by_the_kernel_alone() {
     let read = client.read(file, 0, 1 << 17);
     assert_eq!(read[5000..5007], *b"changed");
     assert!(read[..5000] == data[..5000] && read[5007..] == data[5007..1 << 17]);
+    client.server.finish().unwrap();
+    e2fsck(&client.device);
+}
+
+/// Blocks that are preallocated for files.
+fn preallocated(client: &Client) -> u64 {
+    let stats = client.server.file_system().stats();
+    stats.preallocation.unwrap().kept
+}
+
+/// A file that was made and is open, and its handle.
+fn made_open(client: &Client, name: &str) -> (u64, u64) {
+    let it = CreateIn {
+        flags: 0o2,
+        mode: 0o100_644,
+        ..CreateIn::default()
+    };
+    let body = [it.as_bytes(), name.as_bytes(), b"\0"].concat();
+    let reply = client.ask(opcode::CREATE, 1, &body).unwrap();
+    let (made, opened) = EntryOut::read_from_prefix(&reply).unwrap();
+    let (opened, _) = OpenOut::read_from_prefix(opened).unwrap();
+    (made.nodeid, opened.fh)
+}
+
+fn write_by(client: &Client, id: u64, fh: u64, offset: u64, data: &[u8]) {
+    let it = WriteIn {
+        fh,
+        offset,
+        size: data.len() as u32,
+        ..WriteIn::default()
+    };
+    let body = [it.as_bytes(), data].concat();
+    let reply: WriteOut = client.get(opcode::WRITE, id, &body).unwrap();
+    assert_eq!(reply.size as usize, data.len());
+}
+
+fn release(client: &Client, id: u64, fh: u64) {
+    let it = ReleaseIn {
+        fh,
+        ..ReleaseIn::default()
+    };
+    client.ask(opcode::RELEASE, id, it.as_bytes()).unwrap();
+}
+
+fn sync(client: &Client) {
+    client.ask(opcode::SYNCFS, 1, &[0; 8]).unwrap();
+}
+
+#[test]
+fn files_that_were_closed_keep_no_space_though_the_kernel_knows_them() {
+    let client = Client::new();
+    let data = pattern(200_000);
+    for number in 0..100 {
+        let (file, fh) = made_open(&client, &format!("file{number}"));
+        write_by(&client, file, fh, 0, &data[..2000 * (number % 100 + 1)]);
+        release(&client, file, fh);
+    }
+    sync(&client);
+    // What the small files of a thread share is kept for the next ones.
+    assert!(
+        preallocated(&client) <= 2 * 512,
+        "{}",
+        preallocated(&client)
+    );
+    assert_eq!(client.server.nodes().len(), 101);
+    client.server.finish().unwrap();
+    e2fsck(&client.device);
+}
+
+#[test]
+fn space_is_kept_while_a_file_is_open_for_writing_and_given_back_by_the_last_close() {
+    let client = Client::new();
+    let data = pattern(8 << 20);
+    let (file, one) = made_open(&client, "file");
+    let two = opened_with(&client, file, 0o1, 0).unwrap().fh;
+    let reader = opened_with(&client, file, 0, 0).unwrap().fh;
+    assert_eq!(reader, 0);
+    write_by(&client, file, one, 0, &data);
+    sync(&client);
+    assert!(preallocated(&client) > 0);
+    release(&client, file, one);
+    assert!(preallocated(&client) > 0);
+    release(&client, file, two);
+    assert_eq!(preallocated(&client), 0);
+    // Whoever closes while data wait leaves it to the thread that writes them.
+    let (file, fh) = made_open(&client, "other");
+    write_by(&client, file, fh, 0, &data);
+    sync(&client);
+    write_by(&client, file, fh, data.len() as u64, &data);
+    assert!(preallocated(&client) > 0);
+    release(&client, file, fh);
+    sync(&client);
+    assert_eq!(preallocated(&client), 0);
+    // By the kernel after the close, by no handle at all, and by that of another file.
+    let (third, fh) = made_open(&client, "third");
+    client.write_with(file, 0, &data, WRITE_CACHE, 0);
+    write_by(&client, file, 0, 2 * data.len() as u64, &data);
+    write_by(&client, file, fh, 3 * data.len() as u64, &data);
+    sync(&client);
+    assert_eq!(preallocated(&client), 0);
+    assert_eq!(size(&client, third), 0);
     client.server.finish().unwrap();
     e2fsck(&client.device);
 }
