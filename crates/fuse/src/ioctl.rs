@@ -67,11 +67,11 @@ pub fn ioctl(
     out: &mut Out<'_>,
     caller: &RequestContext<'_>,
 ) -> Answer {
-    if it.cmd == FITRIM {
-        return trim(server, header, data, caller);
-    }
-    if it.cmd == EXT4_IOC_CHECKPOINT {
-        return checkpoint(server, header, data, caller);
+    match it.cmd {
+        FITRIM => return trim(server, header, data, caller),
+        EXT4_IOC_CHECKPOINT => return checkpoint(server, header, data, caller),
+        FS_IOC_SETFSLABEL => return set_label(server, header, data, caller),
+        _ => {}
     }
     let answered = answer(server, header, it, data, out);
     if answered.is_ok()
@@ -119,12 +119,6 @@ fn answer(
             label[..short.len()].copy_from_slice(&short);
             out.put(&IoctlOut::default())?;
             out.put(&label)
-        }
-        FS_IOC_SETFSLABEL => {
-            root_only(header)?;
-            let label = data.get(..FSLABEL_LEN).ok_or(Errno::EINVAL)?;
-            server.fs.writable()?.set_label(label)?;
-            out.put(&IoctlOut::default())
         }
         EXT4_IOC_SHUTDOWN => {
             root_only(header)?;
@@ -236,6 +230,32 @@ fn trim(
     Answer::Later
 }
 
+/// Changes the label, and checkpoints: blkid(8) and udev read it from the device, as soon as the call
+/// has returned.
+fn set_label(
+    server: &Arc<Server>,
+    header: &InHeader,
+    data: &[u8],
+    caller: &RequestContext<'_>,
+) -> Answer {
+    let label = root_only(header).and_then(|()| data.get(..FSLABEL_LEN).ok_or(Errno::EINVAL));
+    let label = match label {
+        Ok(label) => label.to_vec(),
+        Err(error) => return Answer::Now(Err(error)),
+    };
+    let (all, pending_reply) = (Arc::clone(server), caller.pending_reply());
+    server.executor.run(move || {
+        let set = || -> Result<()> {
+            let volume = all.fs.writable()?;
+            volume.set_label(&label)?;
+            Ok(volume.checkpoint()?)
+        };
+        let reply = IoctlOut::default();
+        pending_reply.answer(set().map(|()| reply.as_bytes()));
+    });
+    Answer::Later
+}
+
 /// Checkpoints everything until the journal is empty.
 fn checkpoint(
     server: &Arc<Server>,
@@ -273,6 +293,8 @@ fn checkpoint(
 
 #[cfg(test)]
 mod tests {
+    use uext4_blockdev::BlockDevice as _;
+
     use super::*;
     use crate::abi::opcode;
     use crate::testing::Client;
@@ -362,6 +384,10 @@ mod tests {
         let cut = call(&root, 1, FS_IOC_SETFSLABEL, b"short", 0);
         assert_eq!(cut, Err(Errno::EINVAL));
         assert_eq!(shown(&root), carried(b"short"));
+        // The place of `s_volume_name`: it does not wait for a commit, nor for a checkpoint.
+        let mut on_device = [0; 16];
+        root.device.read_at(1024 + 0x78, &mut on_device).unwrap();
+        assert_eq!(on_device, carried(b"short")[..16]);
     }
 
     #[test]
@@ -381,6 +407,9 @@ mod tests {
         let root = client.asking_as_root();
         let reported = call(&root, 1, FITRIM, range.as_bytes(), 24).unwrap();
         assert!(FstrimRange::read_from_bytes(&reported).unwrap().len > 1 << 20);
+        let short = FstrimRange { len: 4095, ..range };
+        let short = call(&root, 1, FITRIM, short.as_bytes(), 24);
+        assert_eq!(short, Err(Errno::EINVAL));
         let file = root.create(1, b"file");
         call(&root, file, EXT4_IOC_PRECACHE_EXTENTS, &[], 0).unwrap();
         call(&root, file, EXT4_IOC_CLEAR_ES_CACHE, &[], 0).unwrap();

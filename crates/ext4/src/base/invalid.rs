@@ -80,6 +80,14 @@ pub enum Invalid {
         /// Bytes.
         len: u64,
     },
+    /// A range is shorter than a block.
+    #[error("a range of {len} bytes has no block, which has {block}")]
+    RangeLen {
+        /// Bytes.
+        len: u64,
+        /// Bytes of a block.
+        block: u32,
+    },
     /// Free runs of this length do not fit a group.
     #[error("no free run has {len} blocks: a group has {group}")]
     RunLen {

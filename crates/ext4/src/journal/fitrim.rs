@@ -11,7 +11,8 @@ use crate::journal::sbi::Sbi;
 
 /// Discards free runs of at least `min_len` bytes in `range`, in bytes. Blocks freed by a
 /// transaction that is not durable yet are skipped, and so are blocks preallocated for files.
-/// Returns the number of bytes discarded.
+/// Returns the number of bytes discarded. A range that is shorter than a block is refused, as the
+/// kernel does.
 pub(crate) fn trim(sbi: &Sbi, range: Range<u64>, min_len: u64) -> Result<u64> {
     let rw = sbi.writable()?;
     let geometry = sbi.geometry();
@@ -23,6 +24,11 @@ pub(crate) fn trim(sbi: &Sbi, range: Range<u64>, min_len: u64) -> Result<u64> {
         let (offset, end) = (range.start, geometry.len_bytes());
         let len = range.end.saturating_sub(offset);
         return Err(Invalid::PastEnd { offset, len, end }.into());
+    }
+    let len = range.end.saturating_sub(range.start);
+    if len < u64::from(size.bytes()) {
+        let block = size.bytes();
+        return Err(Invalid::RangeLen { len, block }.into());
     }
     if min_len > group {
         let len = min_len;
