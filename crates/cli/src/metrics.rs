@@ -23,7 +23,8 @@ uext4_info gauge What is mounted where.
 uext4_uptime_seconds gauge Since it was mounted.
 uext4_sandbox gauge What the daemon has given up.
 uext4_transport gauge How requests come from the kernel.
-uext4_request_errors_total counter Requests answered with an error.
+uext4_request_errors_total counter Requests that failed, by errno.
+uext4_request_refusals_total counter Requests answered with an errno of no failure (ENOENT).
 uext4_request_seconds summary What requests took, until they were answered.
 uext4_throttle_pauses_total counter Pauses of writers over the dirty limits.
 uext4_throttle_pause_seconds_total counter Total length of these pauses.
@@ -204,8 +205,16 @@ impl Metrics {
 
     fn requests(&self, page: &mut Page) {
         let all = self.0.server.latencies().all();
-        let errors: Vec<_> = all.iter().map(|one| (one.name, one.errors)).collect();
-        page.family("uext4_request_errors_total", "op", &errors);
+        let errors = self.0.server.latencies().errors();
+        for (name, are_failures) in [
+            ("uext4_request_errors_total", true),
+            ("uext4_request_refusals_total", false),
+        ] {
+            page.head(name);
+            for one in errors.iter().filter(|one| one.is_failure == are_failures) {
+                page.value(name, &[("op", one.op), ("errno", one.errno)], one.count);
+            }
+        }
         page.head("uext4_request_seconds");
         for one in &all {
             for (share, took) in SHARES.iter().zip(one.percentiles) {

@@ -227,7 +227,8 @@ impl Snapshot {
     fn requests(&self, before: Option<(&Self, f64)>, lines: &mut Vec<String>) {
         const NAME: &str = "uext4_request_seconds";
         const COUNT: &str = "uext4_request_seconds_count";
-        let errors = self.sum("uext4_request_errors_total");
+        const ERRORS: &str = "uext4_request_errors_total";
+        let errors = self.sum(ERRORS);
         let total = self.sum(COUNT);
         let rate = rate(total, before, |before| before.sum(COUNT));
         lines.push(format!("requests   {total}{rate}, {errors} with errors"));
@@ -240,7 +241,8 @@ impl Snapshot {
             let mut line = format!("  {op:<18}{:>10}", sample.value);
             let since = before.map(|(before, secs)| (sample.value - before.of(COUNT, op)) / secs);
             let since = since.map_or_else(|| "-".to_owned(), |since| format!("{since:.0}"));
-            let failed = self.of("uext4_request_errors_total", op);
+            let failed = self.each(ERRORS).filter(|one| one.label("op") == Some(op));
+            let failed: f64 = failed.map(|one| one.value).sum();
             // Writing to a string cannot fail.
             _ = write!(line, "{since:>9}{failed:>8}");
             let took = self
@@ -250,6 +252,15 @@ impl Snapshot {
                 _ = write!(line, "{:>10}", duration(sample.value));
             }
             lines.push(line);
+        }
+        for one in self.each(ERRORS) {
+            let label = |name| one.label(name).unwrap_or("?");
+            let count = one.value;
+            lines.push(format!(
+                "  failed: {} with {}, {count} times",
+                label("op"),
+                label("errno")
+            ));
         }
     }
 
@@ -396,12 +407,15 @@ mod tests {
         uext4_request_seconds{op=\"read\",quantile=\"0.5\"} 0.000002\n\
         uext4_request_seconds{op=\"read\",quantile=\"1\"} 0.25\n\
         uext4_request_seconds_count{op=\"read\"} 40\n\
+        uext4_request_errors_total{op=\"read\",errno=\"EIO\"} 2\n\
+        uext4_request_errors_total{op=\"read\",errno=\"EUCLEAN\"} 3\n\
+        uext4_request_refusals_total{op=\"read\",errno=\"EINVAL\"} 7\n\
         uext4_journal_commits_total 10\nno number x\n";
 
     #[test]
     fn a_page_is_read_back() {
         let snapshot = Snapshot::parse(PAGE);
-        assert_eq!(snapshot.0.len(), 8);
+        assert_eq!(snapshot.0.len(), 11);
         assert_eq!(snapshot.value("uext4_uptime_seconds"), 3.5);
         assert_eq!(snapshot.of("uext4_request_seconds_count", "read"), 40.0);
         let info = snapshot.each("uext4_info").next().unwrap();
@@ -419,7 +433,8 @@ mod tests {
         let lines = snapshot.lines(Some((&before, 2.0))).join("\n");
         for printed in [
             "a \"b\"\\c on /x, rw, over io_uring, for 3 s; sandbox: none",
-            "requests   40 (10.0/s)",
+            "requests   40 (10.0/s), 5 with errors",
+            "failed: read with EUCLEAN, 3 times",
             "2.0 µs",
             "250.0 ms",
             "10 commits (2.5/s)",

@@ -14,6 +14,9 @@ macro_rules! numbers {
                 #[doc = concat!("`", stringify!($name), "`.")]
                 pub const $name: Self = Self($number);
             )*
+
+            /// Those above, with their names.
+            pub const ALL: &[(Self, &'static str)] = &[$((Self::$name, stringify!($name))),*];
         }
     };
 }
@@ -55,6 +58,23 @@ numbers! {
 }
 
 impl Errno {
+    /// Whether a request failed that is answered so, for a reason that whoever runs the mount has to
+    /// know: the image is damaged or full, a quota is used up, nothing is written any more, the
+    /// device fails, memory or threads are short. All others say something about the file, the
+    /// name or the caller, which programs ask for and expect: `ENOENT`, `ENODATA`, `EEXIST`, …
+    pub fn is_failure(self) -> bool {
+        const FAILURES: [Errno; 7] = [
+            Errno::EIO,
+            Errno::EUCLEAN,
+            Errno::ENOSPC,
+            Errno::EDQUOT,
+            Errno::EROFS,
+            Errno::ENOMEM,
+            Errno::EAGAIN,
+        ];
+        FAILURES.contains(&self)
+    }
+
     /// Of an error of the engine.
     pub fn of(error: &Error) -> Self {
         match error {

@@ -8,13 +8,15 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use crate::abi::opcode;
-use crate::errno::Result;
+use crate::errno::{Errno, Result};
 
 /// Kinds that are counted by number; the highest of the protocol is below.
 const KINDS: usize = 64;
 /// Powers of two up to 2^40 ns, 18 minutes, in 4 steps each; what takes longer is counted with
 /// these.
 const BUCKETS: usize = 41 * 4;
+/// Numbers of errors that are counted each by itself, and one for all others.
+const ERRNOS: usize = Errno::ALL.len() + 1;
 /// Parts that threads count in.
 const SHARDS: usize = 8;
 
@@ -24,7 +26,7 @@ const SHARDS: usize = 8;
 struct Kind {
     buckets: [AtomicU64; BUCKETS],
     nanos: AtomicU64,
-    errors: AtomicU64,
+    errnos: [AtomicU64; ERRNOS],
 }
 
 /// What is counted of all requests.
@@ -42,12 +44,23 @@ pub struct Latency {
     pub name: &'static str,
     /// Requests answered.
     pub count: u64,
-    /// Of these, with an error.
-    pub errors: u64,
     /// What they took together.
     pub total: Duration,
     /// What half of them took at most, nine of ten, 99 of 100, all.
     pub percentiles: [Duration; 4],
+}
+
+/// Requests of one kind that were answered with the same errno.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Errors {
+    /// The kind of request.
+    pub op: &'static str,
+    /// The name of the errno.
+    pub errno: &'static str,
+    /// How many.
+    pub count: u64,
+    /// Whether they failed ([`Errno::is_failure`]).
+    pub is_failure: bool,
 }
 
 /// Writers that had to wait for the dirty limits.
@@ -106,7 +119,7 @@ impl Default for Latencies {
         let kind = |_| Kind {
             buckets: [const { AtomicU64::new(0) }; BUCKETS],
             nanos: AtomicU64::new(0),
-            errors: AtomicU64::new(0),
+            errnos: [const { AtomicU64::new(0) }; ERRNOS],
         };
         let shards = (0..SHARDS).map(|_| std::array::from_fn(kind));
         Self {
@@ -146,8 +159,9 @@ impl Latencies {
         };
         kind.buckets[bucket_of(nanos)].fetch_add(1, Relaxed);
         kind.nanos.fetch_add(nanos, Relaxed);
-        if answer.is_err() {
-            kind.errors.fetch_add(1, Relaxed);
+        if let Err(errno) = answer {
+            let known = Errno::ALL.iter().position(|(one, _)| one == errno);
+            kind.errnos[known.unwrap_or(ERRNOS - 1)].fetch_add(1, Relaxed);
         }
     }
 
@@ -168,6 +182,32 @@ impl Latencies {
         reported.collect()
     }
 
+    /// What was answered with an errno, by kind and errno; only what there was.
+    pub fn errors(&self) -> Vec<Errors> {
+        let known = Errno::ALL
+            .iter()
+            .map(|(errno, name)| (*name, errno.is_failure()));
+        // What has no name here is no answer to rely on.
+        let errnos: Vec<_> = known.chain([("other", true)]).collect();
+        let mut all = Vec::new();
+        for (kind, op) in NAMES {
+            for (at, &(errno, is_failure)) in errnos.iter().enumerate() {
+                // OK to index: a kind is less than `KINDS`, and there are as many errnos.
+                let of_part = |part: &[Kind; KINDS]| part[kind as usize].errnos[at].load(Relaxed);
+                let count = self.shards.iter().map(of_part).sum();
+                if count > 0 {
+                    all.push(Errors {
+                        op,
+                        errno,
+                        count,
+                        is_failure,
+                    });
+                }
+            }
+        }
+        all
+    }
+
     /// One kind, which is less than [`KINDS`].
     fn reported(&self, kind: usize, name: &'static str) -> Latency {
         let sum = |of: &dyn Fn(&Kind) -> u64| -> u64 {
@@ -179,7 +219,6 @@ impl Latencies {
         Latency {
             name,
             count: counts.iter().sum(),
-            errors: sum(&|kind| kind.errors.load(Relaxed)),
             total: Duration::from_nanos(sum(&|kind| kind.nanos.load(Relaxed))),
             percentiles: percentiles_of(&counts),
         }
@@ -236,11 +275,20 @@ mod tests {
             latencies.record(opcode::READ, ago(millis), &Ok(()));
         }
         latencies.record(opcode::READ, ago(10), &Err(Errno::EIO));
+        latencies.record(opcode::GETXATTR, ago(10), &Err(Errno::ENODATA));
         latencies.record(99, ago(1), &Ok(()));
         let all = latencies.all();
-        assert_eq!(all.len(), 1);
+        assert_eq!(all.len(), 2);
         let read = all[0];
-        assert_eq!((read.name, read.count, read.errors), ("read", 101, 1));
+        assert_eq!((read.name, read.count), ("read", 101));
+        let of = |op, errno, is_failure| Errors {
+            op,
+            errno,
+            count: 1,
+            is_failure,
+        };
+        let errors = [of("read", "EIO", true), of("getxattr", "ENODATA", false)];
+        assert_eq!(latencies.errors(), errors);
         let [half, most, nearly_all, longest] = read.percentiles;
         for (time, millis) in [(half, 10), (most, 10), (nearly_all, 1000), (longest, 1000)] {
             let expected = Duration::from_millis(millis);
@@ -263,10 +311,11 @@ mod tests {
         });
         let reported = latencies.all();
         let many = 2 * SHARDS as u64;
-        assert_eq!((reported[0].count, reported[0].errors), (many, many));
+        let errors = latencies.errors();
+        assert_eq!((reported[0].count, errors[0].count), (many, many));
         let written = |shard: &[Kind; KINDS]| {
             let read = &shard[opcode::READ as usize];
-            read.errors.load(Relaxed) > 0
+            read.errnos.iter().any(|count| count.load(Relaxed) > 0)
         };
         assert!(
             latencies
