@@ -9,7 +9,7 @@
 //! ```
 
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -23,14 +23,17 @@ use uext4_fuse::mountinfo::Number;
 use uext4_remote::server::Server as Operations;
 
 use crate::failure::Failure;
+use crate::messages;
 use crate::metrics::Metrics;
 use crate::sandbox::Needed;
 
+mod questions;
+
 /// How often the file is written.
 const INTERVAL: Duration = Duration::from_secs(10);
-/// How long a client may take to ask, and to read the answer.
+/// How long a client may take to read the answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Clients with commands at the same time, at most.
+/// Clients with commands at the same time, at most, and clients that are given a page.
 const CLIENTS_MAX: usize = 16;
 /// What one with commands says first: both ends must be of one version.
 pub const QUESTION: &str = concat!("operations 2 ", env!("CARGO_PKG_VERSION"), "\n");
@@ -38,8 +41,6 @@ pub const QUESTION: &str = concat!("operations 2 ", env!("CARGO_PKG_VERSION"), "
 pub const GREETING: &str = "ok ";
 /// What it is answered by a mount for reading, whose image can be opened.
 pub const READING: &str = "reading ";
-/// Bytes of a question at most.
-const QUESTION_MAX: u64 = 4096;
 
 /// Where it is asked, as far as that could be had.
 #[derive(Debug)]
@@ -113,13 +114,10 @@ fn ours_alone(dir: PathBuf) -> io::Result<PathBuf> {
     }
 }
 
-/// The socket of a mount.
-///
-/// # Errors
-/// Those of looking for its directory.
-pub fn socket_of(number: Number) -> io::Result<PathBuf> {
-    let Number { major, minor } = number;
-    Ok(directory()?.join(format!("{major}:{minor}")))
+/// The socket of a mount, in a directory that is made if needed.
+fn socket_of(number: Number) -> io::Result<PathBuf> {
+    directory()?;
+    Ok(place_of_socket(number))
 }
 
 impl Listener {
@@ -133,7 +131,9 @@ impl Listener {
         file: Option<&Path>,
         metrics: &Metrics,
     ) -> Result<Self, Failure> {
-        let socket = mounted.number().and_then(|number| socket_of(number).ok());
+        let socket = mounted
+            .number()
+            .map(|number| socket_of(number).and_then(listen));
         let file = file.map(|path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
         if let Some(path) = &file {
             let written = write_whole(path, &metrics.text());
@@ -142,7 +142,7 @@ impl Listener {
             })?;
         }
         Ok(Self {
-            socket: socket.and_then(|path| listen(path).ok()),
+            socket: socket.and_then(|listening| listening.map_err(without_socket).ok()),
             file,
         })
     }
@@ -180,16 +180,32 @@ impl Listener {
             operations,
             has,
             connected: Arc::default(),
+            reading: Arc::default(),
         };
         let answer = move || {
-            for stream in listener.incoming() {
-                // One who does not ask, or does not listen, is left alone.
-                _ = stream.and_then(|stream| reply(stream, &metrics, &clients));
-            }
+            questions::serve(&listener, |stream, question| {
+                // One who does not listen is left alone.
+                _ = reply(stream, question, &metrics, &clients);
+            });
         };
         let named = thread::Builder::new().name("uext4-stats".to_owned());
         named.spawn(answer).ok().map(|_| socket)
     }
+}
+
+/// Says what a mount without a socket lacks.
+fn without_socket(error: io::Error) {
+    messages::warning(format_args!(
+        "{}: {error}: `uext4 stats`, and commands on the image while it is mounted, will not reach this \
+         mount",
+        directory_of_sockets().display()
+    ));
+}
+
+/// Where the socket of a mount is, whether it is there or not.
+pub fn place_of_socket(number: Number) -> PathBuf {
+    let Number { major, minor } = number;
+    directory_of_sockets().join(format!("{major}:{minor}"))
 }
 
 /// Replaces a socket of the same name: the mount that had this number before is gone.
@@ -208,6 +224,8 @@ struct Clients {
     /// The image, as a client knows it.
     has: String,
     connected: Arc<AtomicUsize>,
+    /// Those who are given a page.
+    reading: Arc<AtomicUsize>,
 }
 
 impl Clients {
@@ -216,14 +234,10 @@ impl Clients {
         let Some(operations) = self.operations.clone() else {
             return writeln!(stream, "{READING}{}", self.has);
         };
-        if self.connected.fetch_add(1, Ordering::Relaxed) >= CLIENTS_MAX {
-            self.connected.fetch_sub(1, Ordering::Relaxed);
+        let Some(connected) = Connected::one_more(&self.connected) else {
             return stream.write_all(b"too many commands are connected\n");
-        }
-        stream.set_read_timeout(None)?;
-        stream.set_write_timeout(None)?;
+        };
         let greeting = format!("{GREETING}{}\n", self.has);
-        let connected = Connected(Arc::clone(&self.connected));
         let named = thread::Builder::new().name("uext4-client".to_owned());
         let serving = named.spawn(move || {
             stream.write_all(greeting.as_bytes())?;
@@ -238,32 +252,51 @@ impl Clients {
 /// One of the clients; dropping it makes room for another.
 struct Connected(Arc<AtomicUsize>);
 
+impl Connected {
+    /// One more of those that are counted there, if there may be one.
+    fn one_more(all: &Arc<AtomicUsize>) -> Option<Self> {
+        let has_room = all.fetch_add(1, Ordering::Relaxed) < CLIENTS_MAX;
+        let one = Self(Arc::clone(all));
+        has_room.then_some(one)
+    }
+}
+
 impl Drop for Connected {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-fn reply(mut stream: UnixStream, metrics: &Metrics, clients: &Clients) -> io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    let mut question = String::new();
-    let mut reader = BufReader::new((&stream).take(QUESTION_MAX));
-    reader.read_line(&mut question)?;
+/// Answers a question, for which no time is spent on waiting for the client.
+fn reply(
+    mut stream: UnixStream,
+    question: &str,
+    metrics: &Metrics,
+    clients: &Clients,
+) -> io::Result<()> {
     if question == QUESTION {
         return clients.serve(stream);
     }
-    let is_http = question.starts_with("GET ");
-    while is_http && reader.read_line(&mut question)? > 2 {}
+    let Some(reading) = Connected::one_more(&clients.reading) else {
+        return Ok(());
+    };
     let page = metrics.text();
-    if is_http {
-        let len = page.len();
-        write!(
-            stream,
-            "HTTP/1.0 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {len}\r\n\r\n"
-        )?;
-    }
-    stream.write_all(page.as_bytes())
+    let head = match question.starts_with("GET ") {
+        true => format!(
+            "HTTP/1.0 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\n\
+             Content-Length: {}\r\n\r\n",
+            page.len()
+        ),
+        false => String::new(),
+    };
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let named = thread::Builder::new().name("uext4-page".to_owned());
+    let answering = named.spawn(move || {
+        let written = stream.write_all((head + &page).as_bytes());
+        drop(reading);
+        written
+    });
+    answering.map(|_| ())
 }
 
 /// No reader sees half of it. In the place of `FILE.new` whatever was there is removed, not

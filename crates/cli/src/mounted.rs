@@ -283,10 +283,16 @@ fn refused(image: &Path, mount: &Mount, error: &io::Error) -> Failure {
             );
             Failure::new(Exit::Denied, what)
         }
-        _ => {
+        kind => {
+            let why = match kind {
+                io::ErrorKind::NotFound => "it has no socket, and could not make one when it was \
+                     mounted (a read-only /run)"
+                    .to_owned(),
+                _ => error.to_string(),
+            };
             let what = format_args!(
                 "{image}: it is mounted at {place}, and the daemon of that mount takes no commands: \
-                 {error}"
+                 {why}"
             );
             let hint = format!("`uext4 umount {place}` first, or use it there with other programs");
             Failure::new(Exit::CouldNot, what).hint(hint)

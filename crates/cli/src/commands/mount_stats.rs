@@ -20,7 +20,7 @@ use uext4_fuse::mountinfo::{self, Number};
 use super::Output;
 use crate::failure::{Exit, Failure};
 use crate::json::Json;
-use crate::listener::socket_of;
+use crate::listener::place_of_socket;
 use crate::snapshot::Snapshot;
 
 /// How long the daemon may take to answer.
@@ -85,8 +85,8 @@ fn ask(dir: &Path) -> Result<String, Failure> {
         major: rustix::fs::major(device),
         minor: rustix::fs::minor(device),
     };
-    let asked = socket_of(number).and_then(|socket| {
-        let mut stream = UnixStream::connect(socket)?;
+    let socket = place_of_socket(number);
+    let asked = UnixStream::connect(&socket).and_then(|mut stream| {
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.write_all(b"metrics\n")?;
         let mut page = String::new();
@@ -97,7 +97,14 @@ fn ask(dir: &Path) -> Result<String, Failure> {
         let dir = std::fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned());
         match mountinfo::at(&dir) {
             Ok(Some(_)) => {
-                let what = format_args!("{}: its daemon does not answer: {error}", dir.display());
+                let (dir, socket) = (dir.display(), socket.display());
+                let what = match error.kind() {
+                    io::ErrorKind::NotFound => format!(
+                        "{dir}: its daemon has no socket {socket}: it could not make one (a \
+                         read-only /run), or it is another user's mount"
+                    ),
+                    _ => format!("{dir}: its daemon does not answer: {error}"),
+                };
                 Failure::new(Exit::CouldNot, what).hint(
                     "only the user who mounted it may ask; `ps` shows whether the daemon runs",
                 )

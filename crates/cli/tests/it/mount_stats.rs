@@ -21,6 +21,10 @@ fn used(options: &str) -> Place {
     let file = fs::File::open(place.dir().join("file7")).unwrap();
     file.sync_all().unwrap();
     assert!(fs::metadata(place.dir().join("none")).is_err());
+    // What programs ask for and expect is no error.
+    let file = place.dir().join("file8");
+    let none = rustix::fs::getxattr(&file, "user.none", &mut [0; 8]);
+    assert_eq!(none, Err(rustix::io::Errno::NODATA));
     place
 }
 
@@ -36,6 +40,7 @@ fn a_mount_reports_its_statistics() {
         "sandbox: capabilities, landlock, seccomp",
         ", rw, over ",
         "requests ",
+        ", 0 with errors",
         "create ",
         "journal ",
         "shrinker ",
@@ -54,6 +59,8 @@ fn a_mount_reports_its_statistics() {
         found.next().unwrap()["value"].as_f64().unwrap()
     };
     assert_eq!(of("uext4_request_seconds_count", "op", "create"), 50.0);
+    assert!(of("uext4_request_refusals_total", "errno", "ENODATA") >= 1.0);
+    assert!(printed.get("uext4_request_errors_total").is_none());
     assert_eq!(of("uext4_request_seconds_count", "op", "fsync"), 1.0);
     assert!(of("uext4_request_seconds_sum", "op", "fsync") > 0.0);
     assert!(of("uext4_request_seconds_count", "op", "write") >= 50.0);
@@ -188,4 +195,37 @@ fn images_are_asked_as_before() {
     let output = Command::new(UEXT4).args(["stats", "/"]).output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(stderr.contains("not mounted by uext4"), "{stderr}");
+}
+
+#[test]
+fn a_mount_that_could_make_no_socket_says_so_and_so_do_commands() {
+    if !can_mount() || !has_tool("unshare") {
+        return;
+    }
+    let place = Place::new(&["-t", "ext4", "-I", "128"], 32);
+    let (image, dir) = (place.image(), place.dir());
+    // /run of this namespace alone.
+    const SCRIPT: &str = "mount -t tmpfs -o ro none /run || exit 9
+        $0 mount $1 $2; echo mounted $? >&2
+        $0 stats $2; echo stats $? >&2
+        $0 ls $2; echo ls $? >&2
+        umount $2; echo unmounted $? >&2";
+    let done = Command::new("unshare")
+        .args(["-m", "sh", "-c", SCRIPT, UEXT4, text(&image), text(&dir)])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&done.stderr).into_owned();
+    for sentence in [
+        "/run/uext4: Read-only file system",
+        "mounted 0",
+        "its daemon has no socket /run/uext4/",
+        "stats 8",
+        "it has no socket, and could not make one when it was mounted (a read-only /run)",
+        "ls 8",
+        "unmounted 0",
+        // A limit of the image.
+        "no times after 2038-01-19",
+    ] {
+        assert!(said.contains(sentence), "{sentence}: {said}");
+    }
 }
