@@ -3,6 +3,7 @@
 //! Those with an effect are tables of [`Tunable`](uext4_tunables::Tunable)s, here (`tables`) and in
 //! the engine; `names` lists the options of ext4 that have none, or are refused with the reason.
 
+pub mod default_options;
 mod names;
 mod options;
 mod tables;
@@ -14,8 +15,9 @@ use uext4::tuning::AccessTimes;
 use uext4_tunables::{Subject, TunableError, describe, set};
 
 use crate::failure::{Exit, Failure};
+use names::{OF_OTHERS, Refused};
 
-pub use names::{REFUSED, WITHOUT_EFFECT};
+pub use names::{NOTED, REFUSED, WITHOUT_EFFECT};
 pub use options::{MountOptions, Xattrs};
 
 /// What mount(8) copies from the kernel's options of a mount.
@@ -64,7 +66,7 @@ pub fn subjects() -> Vec<Subject> {
 }
 
 fn set_one(options: &mut MountOptions, option: &str) -> Result<(), Failure> {
-    if WITHOUT_EFFECT.contains(&option) || option.starts_with("x-") {
+    if set_of_mount(options, option)? || WITHOUT_EFFECT.contains(&option) {
         return Ok(());
     }
     // It has no value, or one.
@@ -82,6 +84,15 @@ fn set_one(options: &mut MountOptions, option: &str) -> Result<(), Failure> {
     if let Some(refused) = refused {
         return wrong(option, refused.why);
     }
+    let is_it = |noted: &&Refused| [option, name].contains(&noted.name);
+    if let Some(noted) = NOTED.iter().find(is_it) {
+        let note = format!("-o {option} has no effect: {}", noted.why);
+        options.notes.push(note);
+        return Ok(());
+    }
+    if OF_OTHERS.contains(&name) || option.starts_with("x-") || option.starts_with("X-") {
+        return Ok(());
+    }
     for (_, table) in tables::ALL {
         if set(table, options, option).or_else(failed)? {
             return Ok(());
@@ -95,6 +106,21 @@ fn set_one(options: &mut MountOptions, option: &str) -> Result<(), Failure> {
         ),
         Err(error) => Err(Failure::new(Exit::Usage, format_args!("-o {error}"))),
     }
+}
+
+/// What mount(8) does for other file systems: `X-mount.mkdir[=MODE]`. Returns whether it is that.
+///
+/// Fails for a mode that is none.
+fn set_of_mount(options: &mut MountOptions, option: &str) -> Result<bool, Failure> {
+    let (name, value) = option.split_once('=').unwrap_or((option, "755"));
+    if !["X-mount.mkdir", "x-mount.mkdir"].contains(&name) {
+        return Ok(false);
+    }
+    match u32::from_str_radix(value.trim_matches('"'), 8) {
+        Ok(mode) if mode <= 0o7777 => options.make_directory = Some(mode),
+        _ => wrong(option, "must be a mode in octal digits")?,
+    }
+    Ok(true)
 }
 
 /// A failure of the command line.

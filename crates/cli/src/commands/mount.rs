@@ -1,7 +1,9 @@
 //! `mount`: shows an image as a directory, without root.
 
+use std::fs;
 use std::io::{self, Write};
 use std::os::fd::{OwnedFd, RawFd};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -34,7 +36,7 @@ use crate::listener::{Listener, Socket};
 use crate::messages;
 use crate::metrics::Metrics;
 use crate::mount_failure::mount_failure;
-use crate::mount_options::{self, MountOptions, Xattrs};
+use crate::mount_options::{self, MountOptions, Xattrs, default_options};
 use crate::mounted;
 use crate::open;
 use crate::sandbox::{self, Sandbox};
@@ -206,6 +208,7 @@ pub fn run(args: &MountArgs, out: &mut Output) -> Result<Exit, Failure> {
     if args.fake {
         return Ok(Exit::Success);
     }
+    announce(args, &options)?;
     if options.remount {
         let exit = super::remount::run(&args.place.image, &args.dir, &options)?;
         print_mounted(args);
@@ -250,6 +253,24 @@ pub fn run(args: &MountArgs, out: &mut Output) -> Result<Exit, Failure> {
     }
     ended.map_err(failed)?;
     serving.ready.map(|()| Exit::Success)
+}
+
+/// Makes the directory to mount at, if it is missing and is to be made, and says which options have
+/// no effect: once, by the process that mounts.
+fn announce(args: &MountArgs, options: &MountOptions) -> Result<(), Failure> {
+    if let Some(mode) = options.make_directory.filter(|_| !args.dir.is_dir()) {
+        let made = fs::DirBuilder::new()
+            .recursive(true)
+            .mode(mode)
+            .create(&args.dir);
+        made.map_err(|error| Failure::io(args.dir.display(), &error))?;
+    }
+    if args.foreground || args.in_background || options.remount {
+        for note in &options.notes {
+            messages::warning(note);
+        }
+    }
+    Ok(())
 }
 
 /// With `--json`, says that it is mounted.
@@ -325,7 +346,7 @@ fn serve(args: &MountArgs, options: &MountOptions, opened: &Opened) -> Result<Se
     let (image, fs) = (&args.place.image, &opened.fs);
     let server = server_of(options, fs, image)?;
     // Without it no command takes the mount for one of the image.
-    let found = std::fs::metadata(image);
+    let found = fs::metadata(image);
     let has = found.map_or(String::new(), |found| {
         mounted::identity(&found, &args.place)
     });
@@ -419,7 +440,7 @@ fn begin(
     };
     let session = Session::begin(mount.server, mount.fd, how).map_err(system)?;
     metrics.set_transport(session.transport());
-    let operations = session.operations().map(|operations| Operations {
+    let operations = session.operations(number).map(|operations| Operations {
         disk: mount.disk,
         grower: Some(Arc::new(Resize)),
         ..operations
@@ -450,6 +471,13 @@ fn server_of(options: &MountOptions, fs: &Served, image: &Path) -> Result<Arc<Se
     }
     if let Some(volume) = fs.volume() {
         volume.note_access(options.access_times());
+    }
+    let superblock = fs.superblock();
+    let late = default_options::last_times(fs.geometry().inode_size);
+    let late = late.filter(|_| fs.volume().is_some());
+    let notes = default_options::not_followed(superblock).into_iter();
+    for note in notes.chain(late.map(str::to_owned)) {
+        messages::warning(format_args!("{}: {note}", image.display()));
     }
     let server = Server::new(fs.clone(), Validity::default());
     let server = server.map_err(|error| {

@@ -6,14 +6,14 @@ use uext4_tunables::Row;
 
 use super::Output;
 use crate::json::Json;
-use crate::mount_options::{REFUSED, WITHOUT_EFFECT, subjects};
+use crate::mount_options::{NOTED, REFUSED, WITHOUT_EFFECT, subjects};
 
 /// Column in which the help of an option begins.
 const HELP_AT: usize = 30;
 /// Columns of a line.
 const WIDTH: usize = 100;
 
-/// Prints all options with their ranges and defaults, and those of ext4 that are refused.
+/// Prints all options with their ranges and defaults, those that have no effect, and those that are refused.
 pub fn print(out: &mut Output) -> io::Result<()> {
     for subject in subjects() {
         writeln!(out, "{}:", subject.title)?;
@@ -28,6 +28,10 @@ pub fn print(out: &mut Output) -> io::Result<()> {
     )?;
     write!(out, " ")?;
     paragraph(out, 1, 2, &WITHOUT_EFFECT.join(" "))?;
+    writeln!(out, "\nAccepted with a note, without effect:")?;
+    for noted in NOTED {
+        entry(out, noted.name, noted.why)?;
+    }
     writeln!(out, "\nRefused:")?;
     for refused in REFUSED {
         entry(out, refused.name, refused.why)?;
@@ -106,14 +110,16 @@ pub fn json() -> Json {
         json.text(name.as_bytes());
     }
     json.close_array();
-    json.key("refused").open_array();
-    for refused in REFUSED {
-        json.open_object();
-        json.key("name").text(refused.name.as_bytes());
-        json.key("why").text(refused.why.as_bytes());
-        json.close_object();
+    for (key, table) in [("noted", NOTED), ("refused", REFUSED)] {
+        json.key(key).open_array();
+        for option in table {
+            json.open_object();
+            json.key("name").text(option.name.as_bytes());
+            json.key("why").text(option.why.as_bytes());
+            json.close_object();
+        }
+        json.close_array();
     }
-    json.close_array();
     json.close_object();
     json.end_line();
     json

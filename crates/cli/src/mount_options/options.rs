@@ -58,6 +58,10 @@ pub struct MountOptions {
     pub metrics: Option<PathBuf>,
     /// The daemon gives up what it does not need.
     pub sandbox: bool,
+    /// The directory is made if it is missing, with this mode.
+    pub make_directory: Option<u32>,
+    /// What to say of options that were taken and have no effect.
+    pub notes: Vec<String>,
     /// Options of the engine.
     pub engine: OpenOptions,
 }
@@ -82,6 +86,8 @@ impl Default for MountOptions {
             opens: true,
             metrics: None,
             sandbox: true,
+            make_directory: None,
+            notes: Vec::new(),
             engine: OpenOptions::default(),
         }
     }

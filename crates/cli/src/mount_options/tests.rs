@@ -39,22 +39,75 @@ fn every_option_of_the_kernels_ext4_has_its_answer() {
          mblk_io_submit nomblk_io_submit block_validity noblock_validity noauto_da_alloc \
          dioread_nolock nodioread_nolock dioread_lock discard nodiscard noinit_itable \
          max_dir_size_kb=0 nombcache no_mbcache no_prefetch_block_bitmaps check=none nocheck \
-         reservation noreservation";
+         reservation noreservation grpid nogrpid bsdgroups nobsdgroups \
+         sysvgroups";
     for option in taken.split_whitespace() {
-        assert!(parse(option).is_ok(), "{option}");
+        assert!(parse(option).unwrap().notes.is_empty(), "{option}");
     }
-    let refused = "minixdf grpid bsdgroups nouid32 debug noacl \
-         nouser_xattr min_batch_time=0 max_batch_time=0 journal_dev=8 journal_path=/x journal=update \
-         nojournal_checksum journal_async_commit abort data=journal data=writeback data_err=abort \
-         usrjquota=aquota.user grpjquota=aquota.group jqfmt=vfsv1 dax dax=always \
-         debug_want_extra_isize=32 nodelalloc warn_on_error inode_readahead_blks=32 \
-         journal_ioprio=3 init_itable init_itable=10 test_dummy_encryption inlinecrypt \
-         test_dummy_encryption=v2 mb_optimize_scan=1 fc_debug_force fc_debug_max_replay=1";
+    let noted = "minixdf nouid32 debug nouser_xattr min_batch_time=0 max_batch_time=15000 \
+         nojournal_checksum journal_async_commit data=writeback nodelalloc warn_on_error \
+         inode_readahead_blks=32 journal_ioprio=3 init_itable init_itable=10 inlinecrypt \
+         mb_optimize_scan=1";
+    for option in noted.split_whitespace() {
+        let notes = parse(option).unwrap().notes.concat();
+        assert!(
+            notes.starts_with(&format!("-o {option} has no effect: ")),
+            "{notes}"
+        );
+    }
+    let refused = "noacl journal_dev=8 journal_path=/x journal=update abort data=journal \
+         data_err=abort usrjquota=aquota.user grpjquota=aquota.group jqfmt=vfsv1 dax dax=always \
+         debug_want_extra_isize=32 test_dummy_encryption test_dummy_encryption=v2 fc_debug_force \
+         fc_debug_max_replay=1";
     for option in refused.split_whitespace() {
         let Err(Failure::Message { what, .. }) = parse(option) else {
             panic!("{option} was taken");
         };
         assert!(!what.contains("no such option"), "{what}");
+    }
+}
+
+#[test]
+fn lines_of_fstab_are_taken() {
+    for (list, notes) in [
+        (
+            "defaults,noatime,errors=remount-ro,nofail,x-systemd.device-timeout=10s",
+            0,
+        ),
+        (
+            "rw,relatime,data=ordered,user=alice,comment=systemd.automount,_netdev",
+            0,
+        ),
+        (
+            "auto,nouser,async,loop,uhelper=udisks2,x-gvfs-show,X-custom=1",
+            0,
+        ),
+        ("rw,loop=/dev/loop7,nogroup,noowner,nousers,helper=fuse", 0),
+        (
+            "noatime,data=writeback,barrier=0,nobh,commit=60,nodelalloc",
+            2,
+        ),
+        (
+            "init_itable=0,max_batch_time=30000,min_batch_time=100,mb_optimize_scan=0",
+            4,
+        ),
+        ("shared,mand,X-mount.owner=alice,X-mount.mode=0700", 4),
+    ] {
+        assert_eq!(parse(list).unwrap().notes.len(), notes, "{list}");
+    }
+    let mode = |list| parse(list).unwrap().make_directory;
+    assert_eq!(mode("X-mount.mkdir,noatime"), Some(0o755));
+    assert_eq!(mode("x-mount.mkdir=0700"), Some(0o700));
+    assert_eq!(mode("noatime"), None);
+    for option in [
+        "X-mount.mkdir=rwx",
+        "X-mount.subdir=/srv",
+        "X-mount.idmap=b:0:1:2",
+        "context=system_u:object_r:tmp_t:s0",
+        "offset=1048576",
+        "umask=022",
+    ] {
+        assert!(parse(option).is_err(), "{option}");
     }
 }
 
@@ -80,7 +133,7 @@ fn how_much_is_durable_at_once() {
 #[test]
 fn the_engines_options_are_handed_on() {
     let options = parse("discard,stripe=16,dirty_ratio=30,commit=30,nobarrier").unwrap();
-    assert!(options.engine.discard);
+    assert_eq!(options.engine.discard, Some(true));
     assert_eq!(options.engine.stripe, Some(16));
     assert!(!options.engine.limits.barrier && options.engine.limits.commit_secs == 30);
     assert!(options.engine.limits.auto_da_alloc);
@@ -89,8 +142,9 @@ fn the_engines_options_are_handed_on() {
     let options = parse("ro,sb=131072,nosandbox,nonempty,metrics=/x").unwrap();
     assert!(options.nonempty && !options.sandbox);
     assert_eq!(options.superblock_kib, Some(131_072));
-    assert!(!parse("discard,nodiscard").unwrap().engine.discard);
-    assert!(parse("nodiscard,discard").unwrap().engine.discard);
+    let discard = |list| parse(list).unwrap().engine.discard;
+    assert_eq!(discard("discard,nodiscard"), Some(false));
+    assert_eq!(discard("nodiscard,discard"), Some(true));
 }
 
 #[test]
@@ -100,10 +154,8 @@ fn unknown_options_are_refused_by_name() {
         "memory=x",
         "threads=0",
         "transport=splice",
-        "data=writeback",
         "data=journal",
         "errors=retry",
-        "nodelalloc",
         "journal_dev=8",
         "stripe=x",
         "commit=-1",

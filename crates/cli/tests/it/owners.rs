@@ -1,14 +1,14 @@
 //! Whose files a mount shows: those of others, of one user, of root.
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt, chown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
-use crate::host::{text, uext4, uext4_ok, while_busy};
+use crate::host::{Shown, run, text, uext4, uext4_ok, while_busy};
 use crate::mounting::{Place, USER, by_user, can_mount, failed, shell_by_user, user_can_mount};
 
 /// An image with a file of root's in a directory of root's, and one of user 7's.
@@ -155,6 +155,86 @@ fn ids_of_the_image_stand_for_others_of_the_machine() {
         printed.contains("too large for defined data type"),
         "{printed}"
     );
+    place.unmount();
+    place.judge();
+}
+
+/// The groups of what is made in directories of group 50, one with the set-group-id bit, and the modes
+/// of directories made there.
+fn made_in_group_50(dir: &std::path::Path) -> Vec<(u32, u32)> {
+    let mut made = Vec::new();
+    for (name, mode) in [("plain", 0o755), ("set", 0o2755)] {
+        let parent = dir.join(name);
+        fs::create_dir(&parent).unwrap();
+        chown(&parent, Some(0), Some(50)).unwrap();
+        fs::set_permissions(&parent, fs::Permissions::from_mode(mode)).unwrap();
+        fs::write(parent.join("file"), "x").unwrap();
+        fs::create_dir(parent.join("dir")).unwrap();
+        std::os::unix::fs::symlink("x", parent.join("link")).unwrap();
+        for name in ["file", "dir", "link"] {
+            let found = fs::symlink_metadata(parent.join(name)).unwrap();
+            made.push((found.gid(), found.mode()));
+        }
+        fs::remove_dir_all(&parent).unwrap();
+    }
+    made
+}
+
+#[test]
+fn files_get_the_group_of_their_directory_where_the_superblock_or_an_option_says_so() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new(&["-t", "ext4"], 32);
+    let (image, dir) = (place.image(), place.dir());
+    for (default, options) in [
+        ("^bsdgroups", "rw"),
+        ("^bsdgroups", "grpid"),
+        ("^bsdgroups", "bsdgroups"),
+        ("bsdgroups", "rw"),
+        ("bsdgroups", "nogrpid"),
+        ("bsdgroups", "sysvgroups"),
+    ] {
+        run("tune2fs", &["-o", default, text(&image)]);
+        let by_kernel = Shown::new(&image, &dir, options);
+        let expected = made_in_group_50(&dir);
+        by_kernel.end();
+        place.mount(options);
+        let made = made_in_group_50(&dir);
+        place.unmount();
+        assert_eq!(made, expected, "{default} {options}");
+    }
+    place.judge();
+}
+
+#[test]
+fn default_mount_options_that_are_not_followed_are_named() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new(&["-t", "ext4"], 32);
+    let (image, dir) = (place.image(), place.dir());
+    run(
+        "tune2fs",
+        &[
+            "-o",
+            "nobarrier,journal_data",
+            "-E",
+            "mount_opts=commit=9",
+            text(&image),
+        ],
+    );
+    let done = uext4(&["mount", "-o", "data=writeback", text(&image), text(&dir)]);
+    let said = [
+        "nobarrier",
+        "journal_data",
+        "commit=9",
+        "-o data=writeback has no effect",
+    ];
+    failed(&done, 0, &said);
+    // Each once, though two processes read the options.
+    let stderr = String::from_utf8_lossy(&done.stderr);
+    assert_eq!(stderr.lines().count(), 4, "{stderr}");
     place.unmount();
     place.judge();
 }

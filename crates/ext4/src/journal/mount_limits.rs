@@ -8,6 +8,9 @@ use uext4_tunables::{Tunable, number, switch};
 
 use crate::base::caller::Caller;
 
+/// `s_default_mount_opts`: new inodes get the group of their directory.
+const DEFM_BSDGROUPS: u32 = 0x2;
+
 /// Default for the maximum number of seconds until changes are committed.
 const COMMIT_SECS: u32 = 5;
 /// Largest allowed value for that.
@@ -49,6 +52,9 @@ pub struct MountLimits {
     pub resuid: Option<u32>,
     /// `resgid=`: the group that may use reserved blocks; 0: none.
     pub resgid: Option<u32>,
+    /// `grpid`: what is made belongs to the group of its directory, whatever the caller's; `None`:
+    /// as the superblock specifies (`tune2fs -o bsdgroups`).
+    pub grpid: Option<bool>,
 }
 
 impl Default for MountLimits {
@@ -61,6 +67,7 @@ impl Default for MountLimits {
             max_dir_size_kb: 0,
             resuid: None,
             resgid: None,
+            grpid: None,
         }
     }
 }
@@ -122,6 +129,12 @@ pub(crate) const TUNABLES: &[Tunable<MountLimits>] = &[
         |limits| limits.resgid.map(u64::from),
         |limits, id| limits.resgid = id.try_into().ok(),
     ),
+    Tunable::switch(
+        "grpid",
+        "New files get the group of their directory. Also [no]bsdgroups. Default: the superblock's",
+        |limits| limits.grpid.unwrap_or(false),
+        |limits, on| limits.grpid = Some(on),
+    ),
 ];
 
 /// The words of `errors=`.
@@ -150,6 +163,12 @@ impl MountLimits {
     /// Whether a directory of this many bytes may not grow.
     pub(crate) fn is_full(&self, dir_size: u64) -> bool {
         self.max_dir_size_kb > 0 && dir_size >> 10 >= u64::from(self.max_dir_size_kb)
+    }
+
+    /// Whether what is made belongs to the group of its directory.
+    pub(crate) fn takes_group_of_directory(&self, superblock: &SuperBlock) -> bool {
+        let defaults = superblock.s_default_mount_opts.get();
+        self.grpid.unwrap_or(defaults & DEFM_BSDGROUPS != 0)
     }
 
     /// Reserved blocks that the caller must leave free.
@@ -196,6 +215,8 @@ mod tests {
         assert_eq!(error, "commit=86401: must be 0 to 86400 seconds");
         let error = set("errors=retry").unwrap_err().to_string();
         assert_eq!(error, "errors=retry: must be continue, remount-ro or panic");
+        assert_eq!(set("grpid").unwrap().grpid, Some(true));
+        assert_eq!(set("nogrpid").unwrap().grpid, Some(false));
         assert!(set("resuid=x").is_err() && set("commit").is_err());
     }
 }

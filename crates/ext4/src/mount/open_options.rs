@@ -7,7 +7,7 @@ use uext4_mballoc::Options as AllocatorOptions;
 use uext4_mbcache::Options as MbcacheOptions;
 use uext4_ondisk::BlockSize;
 use uext4_ondisk::xattr::XATTR_REFCOUNT_MAX;
-use uext4_tunables::{Subject, Tunable, TunableError, describe, number, set, shown, switch};
+use uext4_tunables::{Subject, Tunable, TunableError, describe, number, set, shown};
 use uext4_writeback::throttle::{BDI_TUNABLES, DOMAIN_TUNABLES};
 
 use crate::base::disk::Disk;
@@ -78,8 +78,9 @@ pub struct OpenOptions {
     /// Blocks of a full stripe of the RAID below; 0 for none. `None`: what the superblock says,
     /// if it fits a group.
     pub stripe: Option<u32>,
-    /// Notify the device of freed blocks once their transaction is durable.
-    pub discard: bool,
+    /// Notify the device of freed blocks once their transaction is durable. `None`: as the
+    /// superblock specifies (`tune2fs -o discard`).
+    pub discard: Option<bool>,
     /// Commits, barriers, large directories, reserved blocks. Only for writing.
     pub limits: MountLimits,
     /// Which threads commit and write old data back. Only for writing.
@@ -97,10 +98,11 @@ const ALLOCATION: &[Tunable<OpenOptions>] = &[
         |options| options.stripe.map(u64::from),
         |options, blocks| options.stripe = blocks.try_into().ok(),
     ),
-    switch!(
+    Tunable::switch(
         "discard",
-        discard,
-        "Discard freed blocks on the device when their transaction is durable",
+        "Discard freed blocks when their transaction is durable. Default: the superblock's",
+        |options| options.discard.unwrap_or(false),
+        |options, on| options.discard = Some(on),
     ),
 ];
 
@@ -135,7 +137,7 @@ impl Default for OpenOptions {
             mbcache: Some(MbcacheOptions::default()),
             es_stats: StatsMode::default(),
             stripe: None,
-            discard: false,
+            discard: None,
             limits: MountLimits::default(),
             background: Background::default(),
             policies: Policies::default(),
@@ -152,10 +154,11 @@ impl OpenOptions {
     /// for a value out of its range, which the error names.
     pub fn option(&mut self, option: &str) -> Result<()> {
         // The kernel knows both spellings.
-        let option = if option == "no_mbcache" {
-            "nombcache"
-        } else {
-            option
+        let option = match option {
+            "no_mbcache" => "nombcache",
+            "bsdgroups" => "grpid",
+            "nobsdgroups" | "sysvgroups" => "nogrpid",
+            option => option,
         };
         let mut is_known = self.writeback.tunables.set(option)?
             || set(mount_limits::TUNABLES, &mut self.limits, option)?
@@ -218,6 +221,14 @@ impl OpenOptions {
     /// set as a field is out of its range.
     pub fn check(&self) -> Result<()> {
         Ok(self.writeback.tunables.check()?)
+    }
+
+    /// Whether freed blocks are discarded on this file system.
+    pub(crate) fn discards(&self, disk: &Disk) -> bool {
+        /// `s_default_mount_opts`: freed blocks are discarded.
+        const DEFM_DISCARD: u32 = 0x400;
+        let defaults = disk.superblock().s_default_mount_opts.get();
+        self.discard.unwrap_or(defaults & DEFM_DISCARD != 0)
     }
 
     /// The allocator's options on this file system.

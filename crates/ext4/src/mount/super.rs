@@ -196,7 +196,7 @@ fn parts(
         allocator,
         mballoc: options.policies.mballoc.clone(),
         designs: options.policies.shown(),
-        discard: options.discard,
+        discard: options.discards(sbi),
     })
 }
 

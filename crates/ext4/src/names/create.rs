@@ -396,10 +396,17 @@ fn take_inode(
     Ok(new)
 }
 
+/// Whether every inode gets the group of its directory (`grpid`): then no bit of the directory has
+/// to say so, and none is passed on to directories made in it.
+fn takes_group(sbi: &Sbi) -> bool {
+    let rw = sbi.rw();
+    rw.is_some_and(|rw| rw.limits.takes_group_of_directory(sbi.superblock()))
+}
+
 /// Whom an inode made in a directory will belong to: user, group and project.
 fn ids_of_new(sbi: &Sbi, dir: &Inode, creation: &Creation) -> Ids {
-    let set_group = dir.mode & S_ISGID != 0;
-    let gid = if set_group { dir.gid } else { creation.gid };
+    let of_directory = takes_group(sbi) || dir.mode & S_ISGID != 0;
+    let gid = if of_directory { dir.gid } else { creation.gid };
     let project = attr::inherited_project(sbi.geometry().features, dir);
     [creation.uid, gid, project]
 }
@@ -472,7 +479,7 @@ fn fill(
     let asked = file_type.mode_bits() | creation.permissions(file_type);
     let inherited = acl::inherit(sbi, dir, asked, creation.umask)?;
     let [uid, gid, projid] = paid.ids;
-    let set_group = dir.mode & S_ISGID != 0;
+    let set_group = dir.mode & S_ISGID != 0 && !takes_group(sbi);
     let is_dir = file_type == FileType::Directory;
     let mode = inherited.mode | if set_group && is_dir { S_ISGID } else { 0 };
     let large = usize::from(sbi.geometry().inode_size) > GOOD_OLD_INODE_SIZE;
