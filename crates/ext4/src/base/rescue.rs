@@ -10,6 +10,8 @@
 //! For writing only the torn superblock and the copy in the journal are taken: a backup alone
 //! does not say how the file system was left. Left out: descriptors that are damaged alone.
 
+mod scan;
+
 use std::sync::Arc;
 
 use uext4_blockdev::{BlockDevice, CutDevice};
@@ -19,6 +21,7 @@ use uext4_ondisk::{BlockSize, Damage, Geometry, Pblk};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::base::error::{Error, Result};
+pub use scan::{FoundFs, Scan, first_at, scan};
 
 /// Bytes that a disk writes whole or not at all.
 const SECTOR: usize = 512;
