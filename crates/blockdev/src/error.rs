@@ -94,12 +94,38 @@ pub enum Error {
         /// The numbers of the partitions.
         numbers: Vec<u32>,
     },
+    /// A dm-verity hash tree covers the file system, which any change would make an error of.
+    #[error(
+        "a dm-verity hash tree {} covers the file system: after any change the kernel refuses to \
+         read it",
+        tree_place(*partition, *at)
+    )]
+    Verified {
+        /// Where the tree lies on its device, in bytes.
+        at: u64,
+        /// The partition of the tree, if it has one of its own.
+        partition: Option<u32>,
+    },
+    /// The table says that the partition is read-only.
+    #[error("partition {number} is marked as read-only in the GPT (attribute 60)")]
+    ReadOnlyPartition {
+        /// The partition.
+        number: u32,
+    },
     /// A file system should be written over the partition table of its disk.
     #[error("byte {offset} belongs to the partition table of the disk")]
     InPartitionTable {
         /// Where the file system should begin.
         offset: u64,
     },
+}
+
+/// Where a hash tree lies, as a part of a sentence.
+fn tree_place(partition: Option<u32>, at: u64) -> String {
+    match partition {
+        Some(number) => format!("in partition {number}"),
+        None => format!("at byte {at}"),
+    }
 }
 
 /// Where a device is mounted, as the end of a sentence.

@@ -91,6 +91,7 @@ extern crate shuttle_parking_lot as parking_lot;
 pub mod attached;
 pub mod host;
 pub mod partition;
+pub mod verity;
 
 mod behind;
 mod claim;

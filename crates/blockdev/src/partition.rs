@@ -9,15 +9,19 @@
 //! bytes; an MBR does not, so the device's own [`BlockDevice::sector_size`] decides, and
 //! [`find_file_systems`] tries 4096 where 512 led to no file system.
 //!
-//! Left out: writing tables (but that the last partition of a GPT is extended), BSD and Sun labels,
-//! LVM and RAID members.
+//! Left out: making tables (an entry that is there can be changed), BSD and Sun labels, members of
+//! LVM and RAID.
 
+mod edit_error;
 mod find;
 pub mod gpt;
+mod guard;
 pub mod mbr;
 mod window;
 
+pub use edit_error::EditError;
 pub use find::{Found, find_file_systems};
+pub use guard::{Guard, READ_ONLY};
 pub use window::{Name, Place, Window};
 
 use std::ops::Range;
@@ -105,6 +109,43 @@ impl Table {
     }
 }
 
+/// Lets a partition, behind which no other lies, end at byte `end` at least, or without one as late
+/// as the disk allows. It is never made shorter.
+///
+/// # Errors
+/// [`EditError`]; nothing is written unless the device fails.
+pub fn extend(
+    device: &dyn BlockDevice,
+    partition: &Partition,
+    end: Option<u64>,
+) -> Result<(), EditError> {
+    match partition.table {
+        TableKind::Gpt => gpt::extend(device, partition.number, end),
+        TableKind::Mbr => mbr::extend(device, partition, end),
+    }
+}
+
+/// Lets a partition end at byte `end`, rounded up to a multiple of 4096 bytes, if that is earlier
+/// than where it ends.
+///
+/// # Errors
+/// [`EditError`]; nothing is written unless the device fails.
+pub fn shorten(device: &dyn BlockDevice, partition: &Partition, end: u64) -> Result<(), EditError> {
+    match partition.table {
+        TableKind::Gpt => gpt::shorten(device, partition.number, end),
+        TableKind::Mbr => mbr::shorten(device, partition, end),
+    }
+}
+
+/// Bytes of a disk on which this partition, behind which no other lies, ends at byte `end`.
+#[must_use]
+pub fn disk_len(table: TableKind, end: u64) -> u64 {
+    match table {
+        TableKind::Gpt => gpt::disk_len(end),
+        TableKind::Mbr => end.div_ceil(1 << 20).saturating_mul(1 << 20),
+    }
+}
+
 /// Reads the partition table of a device. A device without one has no partitions and no damage.
 ///
 /// # Errors
@@ -137,12 +178,12 @@ fn read_with(device: &dyn BlockDevice, sector_size: u64) -> Result<Table, Error>
         return Ok(table);
     };
     let Some(entries) = mbr::parse(&sector) else {
-        // The first sector may be lost or used for something else. A good primary GPT stands
-        // for itself; anything less is chance.
-        return Ok(gpt::read(device, sector_size, gpt::Look::Primary)?.unwrap_or(table));
+        // The first sector may be lost, with the GPT behind it, or used for something else. A
+        // table or its copy whose checksums are right stands for itself; anything less is chance.
+        return Ok(gpt::read(device, sector_size)?.unwrap_or(table));
     };
     if entries.iter().any(|entry| entry.kind == mbr::PROTECTIVE) {
-        match gpt::read(device, sector_size, gpt::Look::Everywhere)? {
+        match gpt::read(device, sector_size)? {
             Ok(found) => return Ok(found),
             Err(damage) => damage.into_iter().for_each(|damage| table.lose(damage)),
         }

@@ -36,7 +36,7 @@ pub struct PlaceArgs {
     /// Image file, disk image or block device
     #[arg(value_name = "IMAGE")]
     pub image: PathBuf,
-    /// The file system starts this many bytes into the image (1048576, 1M, 2048s)
+    /// The file system starts this many bytes into the image (1048576, 0x100000, 1M, 2048s)
     #[arg(long, value_name = "BYTES", value_parser = parse_size, conflicts_with = "partition")]
     #[arg(
         help_heading = "Image options",
@@ -54,6 +54,15 @@ pub struct PlaceArgs {
         hide_long_help = true
     )]
     pub partition: Option<Name>,
+    /// Change what a dm-verity hash tree covers, or a partition marked as read-only: the tree, and
+    /// the mark, are given up
+    #[arg(
+        long,
+        help_heading = "Image options",
+        hide_short_help = true,
+        hide_long_help = true
+    )]
+    pub drop_verity: bool,
 }
 
 /// What is read, and how.
@@ -150,7 +159,13 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
 
 /// A number with such a unit or none, which then means what the option says.
 pub fn parse_suffixed(text: &str) -> Result<Size, String> {
-    let size = uext4_mkfs::parse_size("size", text.trim_end_matches(['i', 'B']));
+    // B is a digit of a hexadecimal number.
+    let is_hex = text.starts_with("0x") || text.starts_with("0X");
+    let plain = match is_hex {
+        true => text,
+        false => text.trim_end_matches(['i', 'B']),
+    };
+    let size = uext4_mkfs::parse_size("size", plain);
     size.map_err(|error| match error {
         uext4_mkfs::Error::Option { why, .. } => why.to_owned(),
         error => error.to_string(),
@@ -167,6 +182,7 @@ mod tests {
         assert_eq!(parse_size("2048s"), Ok(1 << 20));
         assert_eq!(parse_size("1M"), Ok(1 << 20));
         assert_eq!(parse_size("3GiB"), Ok(3 << 30));
+        assert_eq!(parse_size("0xBDC0B"), Ok(0xB_DC0B));
         assert!(parse_size("1x").is_err());
         assert!(parse_size("").is_err());
         assert!(parse_size("99999999T").is_err());

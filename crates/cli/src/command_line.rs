@@ -9,8 +9,8 @@ use crate::commands::{
     Output, build, cat, change, chattr, check, chmod, chown, clone, completions, dedup_xattrs,
     diff, doctor, du, fallocate, find, frag, fsck, get, getfacl, getfattr, grep, grow, help, info,
     ln, ls, lsattr, man, manifest, mkdir, mkfs, mount, mv, output, put, quota, repair, rm, salvage,
-    script, setfacl, setfattr, shrink, stat, stats, sync, tar, touch, tree, trim, truncate, tune,
-    umount, undelete, undo, untar,
+    scan, script, setfacl, setfattr, shrink, stat, stats, sync, tar, touch, tree, trim, truncate,
+    tune, umount, undelete, undo, untar,
 };
 use crate::failure::{self, Exit, Failure};
 use crate::help::with_front_page;
@@ -55,6 +55,7 @@ pub enum Command {
     Undo(undo::UndoArgs),
     Tune(Box<tune::TuneArgs>),
     Salvage(Box<salvage::SalvageArgs>),
+    Scan(scan::ScanArgs),
     Undelete(undelete::UndeleteArgs),
     Fsck(Box<fsck::FsckArgs>),
     Put(Change<put::PutArgs>),
@@ -143,6 +144,7 @@ fn dispatch(asked_for: &Command, out: &mut Output) -> Result<Exit, Failure> {
         Command::Undo(args) => undo::run(args, out),
         Command::Tune(args) => tune::run(args, out),
         Command::Salvage(args) => salvage::run(args, out),
+        Command::Scan(args) => scan::run(args, out),
         Command::Undelete(args) => undelete::run(args, out),
         Command::Fsck(args) => fsck::run(args, out),
         Command::Getfattr(args) => getfattr::run(&args.what, &open::open(&args.image)?, out),

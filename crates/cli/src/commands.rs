@@ -43,6 +43,7 @@ mod remount;
 pub mod repair;
 pub mod rm;
 pub mod salvage;
+pub mod scan;
 pub mod script;
 pub mod setfacl;
 pub mod setfattr;

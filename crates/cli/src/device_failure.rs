@@ -5,7 +5,7 @@ use std::path::Path;
 
 use uext4_blockdev::{Error as BlockError, attached};
 
-use crate::failure::{Exit, Failure};
+use crate::failure::{DROP_VERITY, Exit, Failure};
 
 /// Why a device cannot be used, and what to do.
 pub fn device_failure(image: &Path, error: &BlockError) -> Failure {
@@ -40,6 +40,10 @@ pub fn device_failure(image: &Path, error: &BlockError) -> Failure {
         BlockError::Attached { device, .. } => Failure::new(Exit::CouldNot, error).hint(format!(
             "unmount it and run `losetup -d {device}`, or use {device} itself"
         )),
+        BlockError::Verified { .. } | BlockError::ReadOnlyPartition { .. } => {
+            Failure::new(Exit::CouldNot, format_args!("{}: {error}", image.display()))
+                .hint(DROP_VERITY)
+        }
         BlockError::InPartitionTable { .. } => {
             Failure::new(Exit::CouldNot, format_args!("{}: {error}", image.display()))
                 .hint("give the byte where a partition begins, or --partition N")

@@ -152,6 +152,9 @@ fn next_step(error: &uext4::Error) -> Option<&'static str> {
         {
             Some(MAKE_WRITABLE)
         }
+        uext4::Error::Device(Device::Verified { .. } | Device::ReadOnlyPartition { .. }) => {
+            Some(DROP_VERITY)
+        }
         uext4::Error::ReadOnly => Some(MAKE_WRITABLE),
         _ => None,
     }
@@ -160,6 +163,10 @@ fn next_step(error: &uext4::Error) -> Option<&'static str> {
 /// What to do where an image takes no writes.
 pub const MAKE_WRITABLE: &str = "make it writable first: `chmod u+w IMAGE` (a file), \
      `blockdev --setrw IMAGE` (a block device); or only read it (`mount -o ro`)";
+
+/// What to do about an image that is protected.
+pub const DROP_VERITY: &str =
+    "only read it; or give the protection up, and change it: `--drop-verity`";
 
 /// The worst exit code that [`Complaints`] of this process have met: what is known to be damaged
 /// stays so when the reader of standard output goes away.

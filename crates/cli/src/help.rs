@@ -40,6 +40,7 @@ Check and repair an image:
   repair, undo   Show what mends it, and write that; put back what was overwritten
   fsck           Check and repair, with the flags of e2fsck
   salvage, undelete  Copy out what can be read of a damaged image; put deleted files back
+  scan           Look for file systems anywhere in a disk or a dump
 Mount an image:
   mount, umount  Show an image as a directory, to every program; unmount it
   doctor         Show what this machine offers for mounts, and what is missing
@@ -91,6 +92,8 @@ system themselves if only one partition holds one. All commands that open an ima
 
   --partition N|LABEL|UUID
                         Use this partition of a partitioned disk
+  --drop-verity         Change what a dm-verity hash tree covers, or a partition marked as
+                        read-only, and give the tree and the mark up
   --offset BYTES        The file system starts BYTES into the image (1048576, 1M, 2048s)
 
 Commands that read an image never write to it. A journal that needs recovery is replayed in

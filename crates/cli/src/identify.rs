@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use uext4::rescue::backup_of;
+use uext4::rescue::{backup_of, first_at};
 use uext4_blockdev::partition::{Partition, Table, TableKind};
 use uext4_blockdev::{BlockDevice, Error};
 
@@ -31,10 +31,35 @@ pub fn not_ext(image: &Path, device: &Arc<dyn BlockDevice>) -> Failure {
                 "{path}: no ext2, ext3 or ext4 file system, but {}",
                 held.what
             );
-            Failure::new(Exit::CouldNot, what).hint(held.step)
+            let step = match further_on(device).filter(|_| !held.is_format) {
+                Some(at) => format!(
+                    "an ext file system begins {at} bytes into it: give that as --offset; `uext4 scan \
+                     IMAGE` looks for others"
+                ),
+                None => held.step,
+            };
+            Failure::new(Exit::CouldNot, what).hint(step)
         }
         Err(error) => device_failure(image, &error),
     }
+}
+
+/// Where file systems mostly begin that no table names: as old and new partitioning programs place
+/// the first partition, and boot loaders of small devices what they load.
+const USUAL: [u64; 8] = [
+    63 * 512,
+    64 << 10,
+    1 << 20,
+    2 << 20,
+    4 << 20,
+    8 << 20,
+    16 << 20,
+    32 << 20,
+];
+
+/// Where in a device that is none a file system begins, if that is one of the usual places.
+fn further_on(device: &Arc<dyn BlockDevice>) -> Option<u64> {
+    first_at(&**device, &USUAL)
 }
 
 /// What an image holds.
@@ -47,6 +72,8 @@ pub struct Held {
     pub is_empty: bool,
     /// Something with a name, and not just data or text.
     pub is_known: bool,
+    /// The same, and no partition table.
+    is_format: bool,
 }
 
 /// Describes what an image holds.
@@ -56,22 +83,22 @@ pub struct Held {
 pub fn held(device: &Arc<dyn BlockDevice>) -> Result<Held, Error> {
     let contents = contents(&**device)?;
     let (what, step) = match &contents {
-        Contents::NoBytes => ("no bytes at all".to_owned(), MAKE.to_owned()),
-        Contents::Zeroes => ("zeroes".to_owned(), MAKE.to_owned()),
+        Contents::NoBytes => (
+            "no bytes at all".to_owned(),
+            "is it the right file?".to_owned(),
+        ),
+        Contents::Zeroes => ("zeroes".to_owned(), SCAN.to_owned()),
         Contents::Known(format) => (format.name.to_owned(), step(format.family)),
         Contents::Partitions(table) => (
             partitions(table, device)?,
-            "no partition holds ext; where one begins that the table does not name, give --offset \
-             BYTES"
-                .to_owned(),
+            format!("no partition holds ext; {SCAN}"),
         ),
         Contents::Text => ("text".to_owned(), "give the image itself".to_owned()),
         Contents::Unknown => (
             "data of no format that uext4 knows".to_owned(),
-            "where a file system begins further on, give --offset BYTES; without --offset and \
-             --partition uext4 looks for it; `uext4 repair` and `uext4 salvage` look for one that \
-             lost its superblock"
-                .to_owned(),
+            format!(
+                "{SCAN}; `uext4 repair` and `uext4 salvage` look for one that lost its superblock"
+            ),
         ),
     };
     Ok(Held {
@@ -79,10 +106,13 @@ pub fn held(device: &Arc<dyn BlockDevice>) -> Result<Held, Error> {
         step,
         is_empty: matches!(contents, Contents::NoBytes | Contents::Zeroes),
         is_known: contents.is_known(),
+        is_format: matches!(contents, Contents::Known(_)),
     })
 }
 
-const MAKE: &str = "`uext4 mkfs IMAGE SIZE` makes a file system";
+/// Nobody who looks for a file system is told to make one over it.
+const SCAN: &str = "`uext4 scan IMAGE` looks for file systems in it; where one begins is then \
+     --offset BYTES";
 
 /// What to do with a format that uext4 does not read.
 fn step(family: Family) -> String {

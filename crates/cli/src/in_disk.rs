@@ -7,9 +7,11 @@ use std::path::Path;
 use uext4_blockdev::partition::{Name, Place, Window};
 use uext4_blockdev::{Access, BlockDevice, FileDevice};
 
-use crate::commands::build;
 use crate::device_failure::device_failure;
 use crate::failure::{Exit, Failure};
+
+/// What to do about a part of a disk that is too small.
+pub const LARGER: &str = "make the partition larger first, or give a smaller size";
 
 /// The place in the disk at `image`; `None` where the image is all that has this name: a new file,
 /// a file that is replaced, a whole block device.
@@ -58,5 +60,5 @@ pub fn too_small(image: &Path, window: &Window, need: u64, have: u64) -> Failure
         partition: window.partition.as_ref().map(|found| found.number),
         next: window.next,
     };
-    build::failure(image, &error)
+    Failure::new(Exit::CouldNot, format_args!("{}: {error}", image.display())).hint(LARGER)
 }

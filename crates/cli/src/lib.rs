@@ -51,6 +51,7 @@ mod mounted;
 mod open;
 mod overwrite;
 mod owner;
+mod part;
 mod paths;
 mod phase_bar;
 mod progress;

@@ -17,7 +17,7 @@ use uext4_remote::client::Client;
 use crate::args::PlaceArgs;
 use crate::failure::{Exit, Failure};
 use crate::listener::{GREETING, QUESTION, READING, directory_of_sockets};
-use crate::open;
+use crate::part;
 
 /// How long a daemon may take to say that it is there.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -129,11 +129,7 @@ impl Mount {
 
     /// The image of a mount for reading, if it has nothing but the file system.
     pub fn image(&self) -> PlaceArgs {
-        PlaceArgs {
-            image: self.shown.source.clone(),
-            offset: None,
-            partition: None,
-        }
+        PlaceArgs::of(self.shown.source.clone())
     }
 
     /// Makes sure that a file that was opened is the one that the daemon has. Every user may have a
@@ -211,7 +207,7 @@ pub fn identity(image: &fs::Metadata, place: &PlaceArgs) -> String {
         true => format!("device {:x}", image.rdev()),
         false => format!("file {:x}:{:x}", image.dev(), image.ino()),
     };
-    let (offset, partition) = (&place.offset, open::partition_number(place));
+    let (offset, partition) = (&place.offset, part::partition_number(place));
     format!("{file} offset {offset:?} partition {partition:?}")
 }
 

@@ -7,9 +7,8 @@ use std::sync::Arc;
 
 use uext4::rescue::{Rescue, SuperblockCopy};
 use uext4::{Image, OpenOptions, Volume};
-use uext4_blockdev::partition::{self, Found, Name};
 use uext4_blockdev::{
-    Access, BlockDevice, Error as BlockError, FileDevice, Origin, SubDevice, SystemClock, attached,
+    Access, BlockDevice, Error as BlockError, FileDevice, Origin, SystemClock, attached,
 };
 use uext4_ondisk::features::Incompat;
 use uext4_ondisk::superblock::{STATE_ERROR, SUPERBLOCK_OFFSET, SuperBlock};
@@ -24,7 +23,8 @@ use crate::failure::{Exit, Failure, MAKE_WRITABLE};
 use crate::identify;
 use crate::messages;
 use crate::mounted::{self, Door};
-use crate::show::{escaped, size_text};
+use crate::part::partition_number;
+pub use crate::part::{holds_ext, part, part_to_write};
 use crate::still::{Still, locked};
 use crate::trace;
 
@@ -181,9 +181,13 @@ fn device(args: &ImageArgs, access: Access) -> Result<Arc<dyn BlockDevice>, Fail
             (whole, place)
         }
     };
-    match args.superblock.is_some() && place.is_found() && holds_ext(&*whole) {
-        true => Ok(whole),
-        false => part(whole, &place),
+    match (
+        args.superblock.is_some() && place.is_found() && holds_ext(&*whole),
+        access,
+    ) {
+        (true, _) => Ok(whole),
+        (false, Access::ReadOnly) => part(whole, &place),
+        (false, Access::ReadWrite) => part_to_write(whole, &place),
     }
 }
 
@@ -258,18 +262,14 @@ pub fn must_not_be_mounted(image: &Path) -> Result<(), Failure> {
 /// # Errors
 /// Exit 8 if the image cannot be opened or is in use.
 pub fn to_restore(place: &PlaceArgs) -> Result<Arc<dyn BlockDevice>, Failure> {
-    part(Arc::new(writable(&place.image)?), place)
+    part_to_write(Arc::new(writable(&place.image)?), place)
 }
 
 /// Whether the last writer closed the file system in an image, and no errors are noted in it.
 /// `None` if that is not known: it is not found without options, or may not be read.
 pub fn was_left_clean(image: &Path) -> Option<bool> {
     let whole = FileDevice::open(image, Access::ReadOnly).ok()?;
-    let place = PlaceArgs {
-        image: image.to_owned(),
-        offset: None,
-        partition: None,
-    };
+    let place = PlaceArgs::of(image.to_owned());
     let device = part(Arc::new(whole), &place).ok()?;
     let mut bytes = [0; size_of::<SuperBlock>()];
     device.read_at(SUPERBLOCK_OFFSET, &mut bytes).ok()?;
@@ -422,7 +422,7 @@ fn open_claimed(
     place: &PlaceArgs,
     options: &OpenOptions,
 ) -> Result<Volume, Failure> {
-    let device = part(whole, place)?;
+    let device = part_to_write(whole, place)?;
     must_hold_ext(&place.image, &device)?;
     let opened = Volume::open(device, Arc::new(SystemClock), options);
     if let Ok(fs) = &opened {
@@ -481,98 +481,6 @@ pub fn backup_at(place: &PlaceArgs, kib: u64) -> Result<(u64, BlockSize), Failur
         ));
     };
     Ok((offset / u64::from(size.bytes()), size))
-}
-
-impl PlaceArgs {
-    /// The options do not say where the file system is.
-    fn is_found(&self) -> bool {
-        self.offset.is_none() && self.partition.is_none()
-    }
-}
-
-/// The number of the partition that the options name; `None` if they name none, or one that the
-/// table does not have.
-pub fn partition_number(place: &PlaceArgs) -> Option<u32> {
-    let name = match place.partition.as_ref()? {
-        Name::Number(number) => return Some(*number),
-        name @ Name::Text(_) => name,
-    };
-    let whole = FileDevice::open(&place.image, Access::ReadOnly).ok()?;
-    let table = partition::read(&whole).ok()?;
-    Some(name.among(&table.partitions).ok()?.number)
-}
-
-/// The part of the image that holds the file system.
-///
-/// # Errors
-/// Exit 8 if there is none where the options say, or several.
-pub fn part(
-    whole: Arc<dyn BlockDevice>,
-    args: &PlaceArgs,
-) -> Result<Arc<dyn BlockDevice>, Failure> {
-    let failed = |error| device_failure(&args.image, &error);
-    if let Some(offset) = args.offset {
-        let part = SubDevice::from_offset(whole, offset).map_err(failed)?;
-        return Ok(Arc::new(part));
-    }
-    if let Some(name) = &args.partition {
-        return Ok(Arc::new(partition::open(whole, name).map_err(failed)?));
-    }
-    // In a partition, a backup of the superblock shows that a file system was meant to be there.
-    let whole_len = whole.len();
-    let holds = |device: &dyn BlockDevice| {
-        holds_ext(device) || device.len() < whole_len && identify::lost_its_superblock(device)
-    };
-    let mut found = partition::find_file_systems(Arc::clone(&whole), holds).map_err(failed)?;
-    match found.len() {
-        0 => Ok(whole),
-        1 => Ok(Arc::new(found.remove(0).device)),
-        count => Err(Failure::new(
-            Exit::CouldNot,
-            format_args!(
-                "{}: {count} partitions hold an ext file system",
-                args.image.display()
-            ),
-        )
-        .hint(format!("choose one with --partition N: {}", list(&found)))),
-    }
-}
-
-fn list(found: &[Found]) -> String {
-    let list: Vec<String> = found
-        .iter()
-        .filter_map(|found| Some((found.partition.as_ref()?, holds_ext(&found.device))))
-        .map(|(p, has_superblock)| {
-            let lost = match has_superblock {
-                true => "",
-                false => ", its superblock is lost",
-            };
-            let name = match p.name.as_str() {
-                "" => String::new(),
-                name => format!(" {:?}", escaped(name.as_bytes())),
-            };
-            format!(
-                "{}{name} ({} at byte {}{lost})",
-                p.number,
-                size_text(p.len),
-                p.start
-            )
-        })
-        .collect();
-    list.join(", ")
-}
-
-/// True if a superblock of the ext family stands there: sound, damaged or cut off.
-pub fn holds_ext(device: &dyn BlockDevice) -> bool {
-    let mut bytes = [0; 1024];
-    let present = device.len().saturating_sub(SUPERBLOCK_OFFSET).min(1024);
-    // OK to cast: at most 1024.
-    let part = &mut bytes[..present as usize];
-    device.read_at(SUPERBLOCK_OFFSET, part).is_ok()
-        && !matches!(
-            SuperBlock::parse(&bytes),
-            Err(Damage::SuperblockMagic { .. })
-        )
 }
 
 /// Fails with exit code 8 if the device holds something else, 4 if its superblock is lost.

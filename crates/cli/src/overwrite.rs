@@ -15,8 +15,8 @@ use crate::ending::after_ending;
 use crate::failure::{Exit, Failure};
 use crate::identify::held;
 
-/// Makes sure that a file or device at `image`, if there is one, may be replaced: as a whole, or the
-/// part of the disk that `place` names. It holds nothing, or the user says so.
+/// Makes sure that a file or device at `image`, if there is one, may be replaced, as a whole or the
+/// part of the disk that `place` names: it holds nothing, or the user says so.
 ///
 /// # Errors
 /// Exit 8 if it is in use, or if there is no terminal to ask; 1 if the answer is no.

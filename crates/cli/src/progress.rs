@@ -131,6 +131,16 @@ impl Copying {
     }
 }
 
+impl Copying {
+    /// Shows that a search has come to `at`.
+    pub fn show_searched(&self, at: u64) {
+        if let Some(Bar { bar, .. }) = &self.0 {
+            bar.set_position(at);
+            bar.set_message(format!("{} searched", size_text(at)));
+        }
+    }
+}
+
 /// How many groups have been looked at.
 #[derive(Debug)]
 pub struct Groups(Option<Bar>);

@@ -112,6 +112,7 @@ impl Still {
             image: image.to_owned(),
             offset,
             partition: partition.map(Name::Number),
+            drop_verity: false,
         };
         let mut all = SNAPSHOTS.lock().unwrap_or_else(PoisonError::into_inner);
         all.push((image.to_owned(), Arc::clone(&whole)));

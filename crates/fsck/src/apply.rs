@@ -6,8 +6,8 @@ use std::path::Path;
 use uext4_blockdev::BlockDevice;
 
 use crate::error::Result;
-use crate::mmp::while_claimed;
 pub use crate::mmp::{Pause, abandoned_number, clear_mark};
+use crate::mmp::{refuse_hash_tree, while_claimed};
 use crate::overlay::Overlay;
 use crate::redo::{UnfinishedRepair, Writes};
 use crate::undo;
@@ -64,6 +64,7 @@ pub fn finish(
 /// # Errors
 /// Of the device: the copy is of no use then.
 pub fn to_copy(copy: &dyn BlockDevice, plan: &Overlay, writes: &Writes) -> Result<u64> {
+    refuse_hash_tree(copy)?;
     writes.write_without_log(copy, plan)?;
     Ok(writes.count())
 }

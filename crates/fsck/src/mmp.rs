@@ -20,7 +20,7 @@ use crate::options::Options;
 use crate::problem::SuperblockProblem;
 use crate::report::{Cause, Findings};
 use crate::volume::Volume;
-pub use claim::{Pause, abandoned_number, clear_mark, while_claimed};
+pub use claim::{Pause, abandoned_number, clear_mark, refuse_hash_tree, while_claimed};
 use claim::{in_use, is_leftover};
 
 /// The block, if the file system has one. It is metadata without an owner.

@@ -88,10 +88,9 @@ pub(crate) fn run(
 ) -> Result<Report, Error> {
     let mut timing = Timing::new(progress);
     let output = in_place(output, options)?;
-    let start = output.start_in_disk();
+    let (start, sector_size) = (output.start_in_disk(), output.sector_size());
     // A part of a disk is counted from its own beginning.
     let offset = start.map_or(options.mkfs.extended.offset, |_| 0);
-    let sector_size = output.sector_size();
     let finish_for = |uuid| options.finish.plan(uuid, offset, sector_size);
     // No place and no length follows from the UUID, which is not known yet.
     let finish = finish_for([0; 16])?;
@@ -101,8 +100,8 @@ pub(crate) fn run(
     let are_directories: Vec<bool> = inputs.iter().map(is_directory).collect();
     let device_len = output.device_len().map(|len| finish.fs_max(len));
     let holes = begun::holes(options, device_len)?;
-    let begun = Begun::new(output, options)?;
-    let (mut listing, draft) = begun.list(inputs, &options.source, holes, &counter)?;
+    let (mut listing, draft) =
+        Begun::new(output, options)?.list(inputs, &options.source, holes, &counter)?;
     counter.report();
     refuse_container_image(alone, &listing.tree)?;
     forget_times(&mut listing.tree, &are_directories, options);
@@ -123,19 +122,12 @@ pub(crate) fn run(
     let counter = timing.begin(Phase::Writing, Some(total));
     let first = first_files(&listing.tree, &options.order, &mut listing.warnings);
     let mut creator = open_creator(device)?;
+    let keep_xattrs = !options.mkfs.extended.no_copy_xattrs;
     let filler = Filler {
-        creator: &mut creator,
-        listing: &listing,
         placed: placed.as_ref(),
-        counter: &counter,
         time: planned.time,
-        keep_xattrs: !options.mkfs.extended.no_copy_xattrs,
-        inos: vec![NOT_MADE; listing.tree.nodes_len()],
-        ranges: Vec::new(),
-        runs: Vec::new(),
-        first,
-        unwritten: Vec::new(),
-        written: vec![false; listing.tree.nodes_len()],
+        keep_xattrs,
+        ..Filler::new(&mut creator, &listing, &counter, first)
     };
     filler.run()?;
     counter.report();
@@ -414,6 +406,32 @@ fn first_files(tree: &Tree, order: &[Vec<u8>], warnings: &mut Warnings) -> Vec<E
         }
     }
     first
+}
+
+impl<'a> Filler<'a> {
+    /// Nothing is made yet.
+    fn new(
+        creator: &'a mut Creator,
+        listing: &'a Listing,
+        counter: &'a Counter<'a>,
+        first: Vec<EntryId>,
+    ) -> Self {
+        let nodes = listing.tree.nodes_len();
+        Self {
+            creator,
+            listing,
+            placed: None,
+            counter,
+            time: Timestamp::default(),
+            keep_xattrs: true,
+            inos: vec![NOT_MADE; nodes],
+            ranges: Vec::new(),
+            runs: Vec::new(),
+            first,
+            unwritten: Vec::new(),
+            written: vec![false; nodes],
+        }
+    }
 }
 
 impl Filler<'_> {

@@ -20,6 +20,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use sha2::{Digest, Sha256};
+use uext4_blockdev::verity::{SUPERBLOCK_LEN, Tree};
 use uext4_blockdev::{BlockDevice, Error};
 
 /// Bytes of a data block and of a hash block.
@@ -165,24 +166,54 @@ impl Verity {
     }
 
     fn superblock_block(&self, data_blocks: u64) -> Vec<u8> {
-        let mut block = Vec::with_capacity(BLOCK as usize);
-        let mut field = |bytes: &[u8], len: usize| {
-            block.extend_from_slice(bytes);
-            block.resize(block.len() + len.saturating_sub(bytes.len()), 0);
+        let tree = Tree {
+            at: 0,
+            uuid: self.uuid,
+            hash_type: 1,
+            algorithm: HASH_ALGORITHM.to_owned(),
+            data_block: BLOCK as u32,
+            hash_block: BLOCK as u32,
+            data_blocks,
+            salt: self.salt.clone(),
         };
-        field(b"verity", 8);
-        field(&1_u32.to_le_bytes(), 4); // version of the superblock
-        field(&1_u32.to_le_bytes(), 4); // version of the hashes: the salt is first
-        field(&self.uuid, 16);
-        field(b"sha256", 32);
-        field(&(BLOCK as u32).to_le_bytes(), 4); // of data
-        field(&(BLOCK as u32).to_le_bytes(), 4); // of hashes
-        field(&data_blocks.to_le_bytes(), 8);
-        field(&(self.salt.len() as u16).to_le_bytes(), 8); // and padding
-        field(&self.salt, SALT_MAX);
+        let mut block = tree.to_bytes().to_vec();
         block.resize(BLOCK as usize, 0);
         block
     }
+}
+
+/// The root hash that follows from a tree on `device`, whose data begins at byte `data` of the same
+/// device: the hash of its top block. Whether the tree is right is not verified. `None` for a hash
+/// that is not SHA-256, or a tree that is cut off.
+///
+/// # Errors
+/// Those of reading the device.
+pub fn root_hash(
+    tree: &Tree,
+    device: &dyn BlockDevice,
+    data: u64,
+) -> Result<Option<RootHash>, Error> {
+    if tree.algorithm != HASH_ALGORITHM || tree.hash_type > 1 || tree.data_blocks == 0 {
+        return Ok(None);
+    }
+    let superblock_end = tree.at.saturating_add(SUPERBLOCK_LEN as u64);
+    let (at, len) = match tree.data_blocks {
+        1 => (data, tree.data_block),
+        _ => {
+            let first = superblock_end.checked_next_multiple_of(tree.hash_block.into());
+            (first.unwrap_or(u64::MAX), tree.hash_block)
+        }
+    };
+    let mut block = vec![0; len as usize];
+    if Error::check_range(at, len.into(), device.len()).is_err() {
+        return Ok(None);
+    }
+    device.read_at(at, &mut block)?;
+    let hash = match tree.hash_type {
+        0 => Sha256::new().chain_update(&block).chain_update(&tree.salt),
+        _ => Sha256::new().chain_update(&tree.salt).chain_update(&block),
+    };
+    Ok(Some(RootHash(hash.finalize().into())))
 }
 
 /// Blocks of every level, the lowest first; none if there is but one block of data, whose hash is

@@ -32,8 +32,8 @@ impl Size {
     }
 }
 
-/// Parses a number with an optional suffix: `s` (512-byte sectors), `k`, `m`, `g` or `t` (powers of
-/// 1,024), either case. `flag` names the flag in errors.
+/// Parses a number, a hexadecimal one behind `0x`, with an optional suffix: `s` (512-byte sectors),
+/// `k`, `m`, `g` or `t` (powers of 1,024), either case. `flag` names the flag in errors.
 ///
 /// # Errors
 /// [`Error::Option`].
@@ -43,12 +43,14 @@ pub fn parse_size(flag: &'static str, text: &str) -> Result<Size, Error> {
         value: text.to_owned(),
         why,
     };
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let hex = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
+    let (radix, rest) = hex.map_or((10, text), |digits| (16, digits));
+    let is_digit = |byte: &u8| char::from(*byte).is_digit(radix);
+    let digits = rest.bytes().take_while(is_digit).count();
     // OK to index: the bytes counted are ASCII digits.
-    let number: u64 = text[..digits]
-        .parse()
+    let number = u64::from_str_radix(&rest[..digits], radix)
         .map_err(|_| bad("not a number that fits 64 bits"))?;
-    let shift = match &text[digits..] {
+    let shift = match &rest[digits..] {
         "" => return Ok(Size::Plain(number)),
         "s" | "S" => 9,
         "k" | "K" => 10,
@@ -76,7 +78,19 @@ mod tests {
         assert_eq!(parse("2048s"), Size::Bytes(1 << 20));
         assert_eq!(parse("16t"), Size::Bytes(16 << 40));
         assert_eq!(parse("7"), Size::Plain(7));
-        for text in ["", "M", "1x", "-1", "16777216t", "99999999999999999999"] {
+        assert_eq!(parse("0xbdc00"), Size::Plain(777_216));
+        assert_eq!(parse("0X800s"), Size::Bytes(1 << 20));
+        for text in [
+            "0x",
+            "x10",
+            "0x1g0",
+            "",
+            "M",
+            "1x",
+            "-1",
+            "16777216t",
+            "99999999999999999999",
+        ] {
             assert!(parse_size("size", text).is_err(), "{text}");
         }
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use uext4::tuning::Background;
 use uext4::{Image, OpenOptions, Volume};
+use uext4_blockdev::verity::Tree;
 use uext4_blockdev::{BlockDevice, Clock};
 use uext4_jbd2::{LogRun, recover};
 use uext4_ondisk::features::{Compat, Incompat};
@@ -40,6 +41,7 @@ impl State {
         options.background = Background::None;
         let before = Image::open(Arc::clone(device), &options)?;
         check(&before)?;
+        Tree::refuse_behind(&**device, before.geometry().len_bytes())?;
         let is_left_clean = is_left_clean(&before)?;
         if !is_left_clean {
             drop(before);

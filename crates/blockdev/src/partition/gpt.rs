@@ -1,7 +1,7 @@
 //! GUID partition tables: a header with a checksum in the second sector and its copy in the last,
 //! each with a list of entries that has a checksum too.
 
-mod extend;
+mod edit;
 
 use std::mem::{offset_of, size_of};
 
@@ -11,7 +11,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::{Damage, Partition, Table, TableKind, read_sector};
 use crate::{BlockDevice, Error};
 
-pub use extend::{ExtendError, disk_len, extend};
+pub use edit::{clear_attributes, disk_len, extend, shorten};
 
 /// First bytes of every header.
 pub const SIGNATURE: [u8; 8] = *b"EFI PART";
@@ -261,30 +261,18 @@ impl RawEntry {
     }
 }
 
-/// Where to look for headers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Look {
-    /// In the second sector.
-    Primary,
-    /// There, then where it says its copy is, and in the last sector.
-    Everywhere,
-}
-
 /// Reads a GPT, from the backup where the primary is bad: the table with the damage passed by, or
 /// the damage that left nothing readable. `native` is the sector size tried first.
 pub(super) fn read(
     device: &dyn BlockDevice,
     native: u64,
-    look: Look,
 ) -> Result<Result<Table, Vec<Damage>>, Error> {
     let mut sizes = vec![native];
     sizes.extend([512, 4096].into_iter().filter(|&size| size != native));
     let mut table = Table::default();
     let mut places: Vec<(u64, u64)> = sizes.iter().map(|&size| (1, size)).collect();
-    if look == Look::Everywhere {
-        let last = |size: u64| (device.len() / size).checked_sub(1);
-        places.extend(sizes.iter().filter_map(|&size| Some((last(size)?, size))));
-    }
+    let last = |size: u64| (device.len() / size).checked_sub(1);
+    places.extend(sizes.iter().filter_map(|&size| Some((last(size)?, size))));
     // Grows by what the primary says of its copy.
     let mut next = 0;
     while let Some(&(place, size)) = places.get(next) {
@@ -300,7 +288,7 @@ pub(super) fn read(
         }
         match Header::parse(&sector, place) {
             Ok(header) if header.load(device, size, &mut table)? => return Ok(Ok(table)),
-            Ok(header) if place == 1 && look == Look::Everywhere => {
+            Ok(header) if place == 1 => {
                 places.push((header.alternate, size));
             }
             Ok(_) => {}
@@ -469,31 +457,24 @@ mod tests {
             put(2, &entries);
             put(last, header(last, 1, last - 32, &entries).as_bytes());
             put(last - 32, &entries);
-            let damage = |look| match read(&device, 512, look).unwrap() {
+            let damage = || match read(&device, 512).unwrap() {
                 Ok(table) => {
                     assert_eq!(table.partitions[0].start, 40 * size);
                     Ok(table.damage)
                 }
                 Err(damage) => Err(damage),
             };
-            assert_eq!(damage(Look::Primary), Ok(vec![]));
+            assert_eq!(damage(), Ok(vec![]));
 
             put(2, &[0]);
             assert!(matches!(
-                damage(Look::Everywhere).unwrap()[..],
+                damage().unwrap()[..],
                 [Damage::GptEntriesChecksum { sector: 2, .. }]
             ));
-            assert!(damage(Look::Primary).is_err());
             put(1, &[0; 92]);
-            assert_eq!(
-                damage(Look::Everywhere),
-                Ok(vec![Damage::GptSignature { sector: 1 }])
-            );
+            assert_eq!(damage(), Ok(vec![Damage::GptSignature { sector: 1 }]));
             put(last, &[0; 92]);
-            assert_eq!(
-                damage(Look::Everywhere),
-                Err(vec![Damage::GptSignature { sector: 1 }])
-            );
+            assert_eq!(damage(), Err(vec![Damage::GptSignature { sector: 1 }]));
 
             // A disk copied to a larger one: only the primary knows where its copy is.
             put(1, header(1, last - 60, 2, &entries).as_bytes());
@@ -501,13 +482,14 @@ mod tests {
                 last - 60,
                 header(last - 60, 1, last - 32, &entries).as_bytes(),
             );
-            assert_eq!(damage(Look::Everywhere).unwrap().len(), 1);
+            assert_eq!(damage().unwrap().len(), 1);
         }
     }
 
     #[test]
     fn the_last_partition_is_extended_and_both_tables_agree() {
         use crate::MemoryDevice;
+        use crate::partition::EditError;
         const SECTORS: u64 = 1024;
         for size in [512, 4096] {
             let device = MemoryDevice::new(2 * SECTORS * size);
@@ -522,22 +504,22 @@ mod tests {
             let refused = |number, end| extend(&device, number, end).unwrap_err();
             assert!(matches!(
                 refused(1, None),
-                ExtendError::NotLast { next: 4, .. }
+                EditError::NotLast { next: 4, .. }
             ));
             assert!(matches!(
                 refused(2, None),
-                ExtendError::NoPartition { number: 2 }
+                EditError::NoPartition { number: 2 }
             ));
             let beyond = Some(2 * SECTORS * size);
             assert!(matches!(
                 refused(4, beyond),
-                ExtendError::NoRoom { number: 4, .. }
+                EditError::NoRoom { number: 4, .. }
             ));
 
             extend(&device, 4, Some(1001 * size)).unwrap();
             extend(&device, 4, Some(300 * size)).unwrap();
             let ends = || {
-                let table = read(&device, 512, Look::Everywhere).unwrap().unwrap();
+                let table = read(&device, 512).unwrap().unwrap();
                 let all = table.partitions.iter();
                 all.map(|p| (p.number, (p.start + p.len).div_ceil(4096)))
                     .collect::<Vec<_>>()

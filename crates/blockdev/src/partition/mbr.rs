@@ -14,7 +14,8 @@ use std::mem::{offset_of, size_of};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::{Damage, Partition, Table, TableKind, read_sector};
+use super::sector_size as sector_size_of;
+use super::{Damage, EditError, Partition, Table, TableKind, read_sector};
 use crate::{BlockDevice, Error};
 
 /// Type of the entry that covers a disk with a GPT.
@@ -157,6 +158,124 @@ pub(super) fn read(
         chain.follow(device, u64::from(entry.first), sector_size, table)?;
     }
     Ok(())
+}
+
+/// Lets a primary partition, behind which no other lies, end at byte `end` at least, or without one
+/// at the end of the disk. The one sector of the table changes, which a disk writes whole or not at
+/// all.
+///
+/// # Errors
+/// [`EditError`]; nothing is written unless the device fails.
+pub(super) fn extend(
+    device: &dyn BlockDevice,
+    partition: &Partition,
+    end: Option<u64>,
+) -> Result<(), EditError> {
+    let number = partition.number;
+    let mut table = Editable::read(device, partition)?;
+    let size = table.sector_size;
+    let own = table.entry(number)?;
+    let (first, had) = (u64::from(own.first.get()), u64::from(own.count.get()));
+    let entries = table.raw.entries.iter().zip(1..);
+    let mut others = entries.filter(|(entry, other)| entry.count.get() != 0 && *other != number);
+    if let Some((_, next)) = others.find(|(entry, _)| u64::from(entry.first.get()) > first) {
+        return Err(EditError::NotLast { number, next });
+    }
+    // The numbers of sectors have 32 bits.
+    let most = u64::from(u32::MAX).min(device.len() / size);
+    let wanted = end.map_or(most, |end| end.div_ceil(size)).max(first + had);
+    if wanted > most {
+        let (end, room) = (wanted.saturating_mul(size), most * size);
+        return Err(EditError::NoRoom { number, end, room });
+    }
+    table.set_count(number, wanted - first)?;
+    table.write(device)
+}
+
+/// Lets a primary partition end at byte `end`, rounded up to a multiple of 4096 bytes, if that is
+/// earlier than where it ends.
+///
+/// # Errors
+/// As [`extend`].
+pub(super) fn shorten(
+    device: &dyn BlockDevice,
+    partition: &Partition,
+    end: u64,
+) -> Result<(), EditError> {
+    let mut table = Editable::read(device, partition)?;
+    let own = table.entry(partition.number)?;
+    let (first, had) = (u64::from(own.first.get()), u64::from(own.count.get()));
+    let end = end
+        .div_ceil(4096)
+        .saturating_mul(4096)
+        .div_ceil(table.sector_size);
+    let count = end.saturating_sub(first).max(1);
+    if count >= had {
+        return Ok(());
+    }
+    table.set_count(partition.number, count)?;
+    table.write(device)
+}
+
+/// The table of the first sector, read to be changed.
+struct Editable {
+    raw: RawTable,
+    sector_size: u64,
+}
+
+impl Editable {
+    /// The table that has this partition, which must be a primary one.
+    fn read(device: &dyn BlockDevice, partition: &Partition) -> Result<Self, EditError> {
+        let number = partition.number;
+        if number > 4 {
+            return Err(EditError::Logical { number });
+        }
+        let none = EditError::NoPartition { number };
+        let sector = read_sector(device, 0, 512)?.unwrap_or_default();
+        let Ok(raw) = RawTable::read_from_bytes(&sector) else {
+            return Err(none);
+        };
+        let mut table = Self {
+            raw,
+            sector_size: sector_size_of(device),
+        };
+        let first = u64::from(table.entry(number)?.first.get());
+        // Counted in other sectors than the device's, or changed meanwhile.
+        match [table.sector_size, 4096]
+            .into_iter()
+            .find(|size| first.checked_mul(*size) == Some(partition.start))
+        {
+            Some(size) => {
+                table.sector_size = size;
+                Ok(table)
+            }
+            None => Err(none),
+        }
+    }
+
+    fn entry(&mut self, number: u32) -> Result<&mut RawEntry, EditError> {
+        let index = (number as usize).checked_sub(1);
+        let entry = index.and_then(|index| self.raw.entries.get_mut(index));
+        match entry {
+            Some(entry) if entry.kind != 0 && entry.count.get() != 0 => Ok(entry),
+            _ => Err(EditError::NoPartition { number }),
+        }
+    }
+
+    /// Changes how long a partition is.
+    fn set_count(&mut self, number: u32, sectors: u64) -> Result<(), EditError> {
+        let entry = self.entry(number)?;
+        // OK to truncate: it was compared with what 32 bits hold.
+        entry.count = (sectors as u32).into();
+        // Beyond what cylinders count, as sfdisk writes it.
+        entry.chs_last = [0xfe, 0xff, 0xff];
+        Ok(())
+    }
+
+    fn write(&self, device: &dyn BlockDevice) -> Result<(), EditError> {
+        device.write_at(0, self.raw.as_bytes())?;
+        Ok(device.flush()?)
+    }
 }
 
 /// The walk along the tables of extended partitions.

@@ -172,7 +172,7 @@ impl Window {
         })
     }
 
-    /// Bytes on a device; a partition may be cut short by the end of it. 0 if it begins behind that.
+    /// Bytes on a device; a partition may be cut short by its end. 0 if it begins behind that.
     #[must_use]
     pub fn len_on(&self, device: &dyn BlockDevice) -> u64 {
         let end = self.end.map_or(device.len(), |end| end.min(device.len()));

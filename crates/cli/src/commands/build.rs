@@ -449,9 +449,7 @@ fn failure_of(image: &Path, error: &Error, bad_path: Exit) -> Failure {
         Error::ContainerImage { .. } => failure.hint(
             "put oci: or docker-archive: before its name: `uext4 build oci:DIRECTORY -o IMAGE`",
         ),
-        Error::InDisk { .. } => {
-            failure.hint("make the partition larger first, or give a smaller --size")
-        }
+        Error::InDisk { .. } => failure.hint(in_disk::LARGER),
         Error::DoesNotFit { .. } => failure.hint("give a larger --size, or leave the size out"),
         _ => failure,
     }

@@ -121,11 +121,7 @@ impl FsckArgs {
     }
 
     fn place(&self) -> PlaceArgs {
-        PlaceArgs {
-            image: self.device().to_owned(),
-            offset: None,
-            partition: None,
-        }
+        PlaceArgs::of(self.device().to_owned())
     }
 
     fn to_write(&self) -> WriteArgs {

@@ -6,10 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use clap::Args;
-use uext4_blockdev::partition::{self, Name, Partition, TableKind, gpt};
+use uext4_blockdev::partition::{self, Name, Partition};
 use uext4_blockdev::{BlockDevice, Clock, FileDevice, SystemClock};
-use uext4_ondisk::Geometry;
-use uext4_ondisk::superblock::{SUPERBLOCK_OFFSET, SuperBlock};
 use uext4_remote::RemoteTree;
 use uext4_remote::client::Client;
 use uext4_remote::refusal::{Cause, Refusal};
@@ -24,6 +22,7 @@ use crate::file_limit;
 use crate::json::Json;
 use crate::mounted::{self, Mount};
 use crate::open;
+use crate::part::len_of;
 use crate::show::{escaped, size_text};
 
 /// Make a file system larger
@@ -45,7 +44,7 @@ use crate::show::{escaped, size_text};
 pub struct GrowArgs {
     #[command(flatten)]
     place: PlaceArgs,
-    /// Make the partition larger, too: the last one of a GPT (or N of --partition N)
+    /// Make the partition larger, too: the last one of the disk, a primary one if it has an MBR
     #[arg(long, conflicts_with = "offset")]
     with_partition: bool,
     /// Size of the file system, +SIZE to add so much, or max: all that the image has
@@ -120,7 +119,7 @@ fn here(args: &GrowArgs) -> Result<Resized, Failure> {
     let Growing { device, size } = match args.with_partition {
         true => with_partition(args, &whole)?,
         false => Growing {
-            device: open::part(whole, &args.place)?,
+            device: open::part_to_write(whole, &args.place)?,
             size: args.size,
         },
     };
@@ -136,9 +135,14 @@ fn with_partition(args: &GrowArgs, whole: &Arc<FileDevice>) -> Result<Growing, F
     let image = &args.place.image;
     let failed = |error| device_failure(image, &error);
     let partition = chosen(args, &**whole)?;
-    let opened = partition.open(Arc::clone(whole) as _).map_err(failed)?;
-    let device: Arc<dyn BlockDevice> = Arc::new(opened);
-    open::must_hold_ext(image, &device)?;
+    let number = partition.number;
+    let place = PlaceArgs {
+        partition: Some(Name::Number(number)),
+        ..args.place.clone()
+    };
+    let of_partition = |failure: Failure| failure.about(format_args!("partition {number}"));
+    let device = open::part_to_write(Arc::clone(whole) as _, &place).map_err(of_partition)?;
+    open::must_hold_ext(image, &device).map_err(of_partition)?;
     let size = match args.size {
         // The partition is to end where the file system will.
         Size::More(more) => Size::Bytes(len_of(&*device).unwrap_or(0).saturating_add(more)),
@@ -149,24 +153,20 @@ fn with_partition(args: &GrowArgs, whole: &Arc<FileDevice>) -> Result<Growing, F
         Size::Bytes(bytes) => Some(partition.start.saturating_add(bytes)),
         _ => None,
     };
-    if let Some(need) = end.map(gpt::disk_len)
+    if let Some(need) = end.map(|end| partition::disk_len(partition.table, end))
         && need > had
         && image.is_file()
     {
         whole.set_len(need).map_err(failed)?;
     }
-    if let Err(error) = gpt::extend(&**whole, partition.number, end) {
+    if let Err(error) = partition::extend(&**whole, &partition, end) {
         // The error that is reported is the one that matters.
         _ = whole.set_len(had);
         let what = format_args!("{}: {error}", image.display());
         return Err(Failure::new(Exit::CouldNot, what));
     }
-    let name = Name::Number(partition.number);
-    let opened = partition::open(Arc::clone(whole) as _, &name).map_err(failed)?;
-    Ok(Growing {
-        device: Arc::new(opened),
-        size,
-    })
+    let device = open::part_to_write(Arc::clone(whole) as _, &place)?;
+    Ok(Growing { device, size })
 }
 
 /// The partition that is asked for, or the one that begins last.
@@ -178,26 +178,10 @@ fn chosen(args: &GrowArgs, whole: &dyn BlockDevice) -> Result<Partition, Failure
         Some(name) => Some(name.among(&table).map_err(failed)?),
         None => table.into_iter().max_by_key(|found| found.start),
     };
-    match found {
-        Some(found) if found.table == TableKind::Gpt => Ok(found),
-        Some(_) => Err(Failure::new(
-            Exit::CouldNot,
-            format_args!("{}: only partitions of a GPT grow", image.display()),
-        )
-        .hint("make the partition larger with sfdisk(8), then run this without --with-partition")),
-        None => Err(Failure::new(
-            Exit::CouldNot,
-            format_args!("{}: there is no such partition", image.display()),
-        )),
-    }
-}
-
-/// Bytes of the file system that a superblock speaks of.
-fn len_of(device: &dyn BlockDevice) -> Option<u64> {
-    let mut bytes = [0; size_of::<SuperBlock>()];
-    device.read_at(SUPERBLOCK_OFFSET, &mut bytes).ok()?;
-    let superblock = SuperBlock::parse(&bytes).ok()?;
-    Some(Geometry::new(&superblock).ok()?.len_bytes())
+    found.ok_or_else(|| {
+        let what = format_args!("{}: has no partition", image.display());
+        Failure::new(Exit::CouldNot, what).hint("without --with-partition the image itself grows")
+    })
 }
 
 /// What an error is called, of a file system that this process has open.

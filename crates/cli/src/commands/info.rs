@@ -6,6 +6,7 @@ use std::io::Write;
 
 use clap::Args;
 use uext4::Image;
+use uext4_image::verity::root_hash;
 use uext4_ondisk::GroupNr;
 use uext4_ondisk::features::{Feature, Features, Support};
 use uext4_ondisk::group_desc::{BG_BLOCK_UNINIT, BG_INODE_UNINIT, BG_INODE_ZEROED, GroupDesc};
@@ -13,10 +14,11 @@ use uext4_ondisk::hash::CharSign;
 use uext4_ondisk::superblock::{STATE_ERROR, STATE_ORPHAN, STATE_VALID, SuperBlock};
 
 use super::Output;
-use crate::args::ImageArgs;
+use crate::args::{ImageArgs, PlaceArgs};
 use crate::failure::{Complaints, Exit, Failure};
 use crate::json::Json;
 use crate::open;
+use crate::part;
 use crate::show::{escaped, size_text, time_short, uuid_text};
 
 /// Describe the file system: geometry, features and their support, state, times
@@ -50,7 +52,8 @@ impl InfoArgs {
 /// Prints the description.
 pub fn run(args: &InfoArgs, out: &mut Output) -> Result<Exit, Failure> {
     let fs = open::open(&args.image)?;
-    let facts = facts(&fs);
+    let mut facts = facts(&fs);
+    facts.extend(hash_tree(&args.image.place));
     let mut json = Json::new();
     if args.json {
         json.open_object();
@@ -126,6 +129,27 @@ fn facts(fs: &Image) -> Vec<(&'static str, Fact)> {
     let mut facts = shape(fs);
     facts.extend(settings::settings(fs));
     facts.extend(history(fs));
+    facts
+}
+
+/// The dm-verity hash tree that covers the file system.
+fn hash_tree(place: &PlaceArgs) -> Vec<(&'static str, Fact)> {
+    let Some(found) = part::hash_tree(place) else {
+        return Vec::new();
+    };
+    let tree = &found.tree;
+    let mut facts = vec![
+        ("verity_tree", Fact::Number(tree.at)),
+        ("verity_algorithm", Fact::Text(tree.algorithm.clone())),
+        ("verity_data_blocks", Fact::Number(tree.data_blocks)),
+        ("verity_uuid", Fact::Text(uuid_text(&tree.uuid))),
+    ];
+    if let Some(number) = found.partition {
+        facts.push(("verity_partition", Fact::Number(number.into())));
+    }
+    if let Ok(Some(hash)) = root_hash(tree, &*found.whole, found.start) {
+        facts.push(("verity_root_hash", Fact::Text(hash.to_string())));
+    }
     facts
 }
 
@@ -235,7 +259,8 @@ fn kind(features: Features) -> &'static str {
     }
 }
 
-fn state(sb: &SuperBlock) -> String {
+/// How the file system was left.
+pub fn state(sb: &SuperBlock) -> String {
     let bits = sb.s_state.get();
     let mut words = vec![if bits & STATE_VALID != 0 {
         "clean"

@@ -39,6 +39,7 @@ use crate::mount_failure::mount_failure;
 use crate::mount_options::{self, MountOptions, Xattrs, default_options};
 use crate::mounted;
 use crate::open;
+use crate::part;
 use crate::sandbox::{self, Sandbox};
 use crate::trace;
 use crate::unmounter::Unmounter;
@@ -134,11 +135,7 @@ impl MountArgs {
             in_background: false,
             fake: false,
             policies,
-            place: PlaceArgs {
-                image,
-                offset: None,
-                partition: None,
-            },
+            place: PlaceArgs::of(image),
             dir,
         }
     }
@@ -306,6 +303,14 @@ fn open_image(args: &MountArgs, options: &mut MountOptions) -> Result<Opened, Fa
         *memory -= waiting;
         let half = usize::try_from(waiting / 2);
         options.payloads = half.map_or(PAYLOADS_MAX, |half| half.min(PAYLOADS_MAX));
+    }
+    if !options.read_only && !args.place.drop_verity {
+        // As mount(8) does with a device that is write-protected.
+        if let Some(why) = part::protection(&args.place) {
+            let image = args.place.image.display();
+            messages::warning(format_args!("{image}: {why}: mounted read-only"));
+            options.read_only = true;
+        }
     }
     if !options.read_only {
         options.engine.background = Background::None;

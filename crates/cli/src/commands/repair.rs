@@ -324,7 +324,7 @@ pub fn carry_out(
         return done.map_err(|error| args.failure(&error));
     };
     let copy = Copy::of(image, None, into, |_| interrupt::stop_if_requested())?;
-    let part = open::part(Arc::new(copy.device()?), &args.image.place)?;
+    let part = open::part_to_write(Arc::new(copy.device()?), &args.image.place)?;
     let done = apply::to_copy(&*part, &outcome.overlay, writes);
     done.map_err(|error| args.failure(&error))?;
     drop(part);

@@ -193,11 +193,7 @@ pub fn run(args: &ScriptArgs, out: &mut Output) -> Result<Exit, Failure> {
 /// # Errors
 /// As [`run`], but for opening and closing.
 pub fn run_all(fs: &Volume, lines: &mut dyn BufRead, out: Box<dyn Write>) -> Result<Exit, Failure> {
-    let place = PlaceArgs {
-        image: PathBuf::from("the image"),
-        offset: None,
-        partition: None,
-    };
+    let place = PlaceArgs::of(PathBuf::from("the image"));
     let image = WriteArgs {
         place,
         options: Vec::new(),

@@ -11,9 +11,9 @@ use tempfile::TempDir;
 
 use crate::host::{dumpe2fs, has_tool, mke2fs, scratch, text, uext4, uext4_ok};
 
-pub const COMMANDS: [&str; 16] = [
+pub const COMMANDS: [&str; 17] = [
     "info", "ls", "lsattr", "tree", "find", "grep", "diff", "du", "cat", "stat", "get", "tar",
-    "manifest", "frag", "stats", "check",
+    "manifest", "frag", "stats", "check", "scan",
 ];
 
 /// Those that write.

@@ -160,3 +160,102 @@ fn the_file_becomes_shorter_with_the_file_system() {
     uext4_ok(&["shrink", text(&image), "1G"]);
     assert!(fs::read(&image).unwrap() == with_trailer);
 }
+
+/// A disk whose last partition holds a file system of 32 MiB from byte 9 MiB on.
+fn disk(dir: &Path, table: &str) -> std::path::PathBuf {
+    let (plain, image) = (dir.join("plain"), dir.join("disk"));
+    mke2fs(&plain, &["-t", "ext4", "-b", "4096"], 32);
+    let file = File::create(&image).unwrap();
+    file.set_len(64 << 20).unwrap();
+    crate::in_disk::partition(&image, table);
+    let bytes = fs::read(&plain).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &bytes, 9 << 20).unwrap();
+    image
+}
+
+/// First sector and sectors of partition 2.
+fn second(image: &Path) -> (u64, u64) {
+    let json: Value = serde_json::from_slice(&run("sfdisk", &["-J", text(image)])).unwrap();
+    let part = &json["partitiontable"]["partitions"][1];
+    let number = |key: &str| part[key].as_u64().unwrap();
+    (number("start"), number("size"))
+}
+
+/// The file system in partition 2, which is clean.
+fn inner(image: &Path) -> u64 {
+    let (start, size) = second(image);
+    let bytes = fs::read(image).unwrap();
+    let inner = image.with_extension("inner");
+    fs::write(
+        &inner,
+        &bytes[start as usize * 512..][..size as usize * 512],
+    )
+    .unwrap();
+    assert_clean(&inner);
+    blocks(&inner).parse().unwrap()
+}
+
+#[test]
+fn partitions_of_both_tables_grow_and_shrink_with_their_file_systems() {
+    if !has_tool("sfdisk") || !has_tool("mke2fs") {
+        return;
+    }
+    for label in ["gpt", "dos"] {
+        let scratch = scratch();
+        let table = format!("label: {label}\nstart=2048, size=8MiB\nsize=32MiB\n");
+        let image = disk(scratch.path(), &table);
+        let head = fs::read(&image).unwrap()[1 << 20..9 << 20].to_vec();
+        uext4_ok(&["grow", "--with-partition", text(&image), "100M"]);
+        assert_eq!(inner(&image), 25_600, "{label}");
+        assert_eq!(second(&image), (18_432, 204_800));
+        let printed = uext4_ok(&["shrink", text(&image), "64M"]);
+        let printed = String::from_utf8(printed).unwrap();
+        assert!(
+            printed.contains("partition 2 keeps its 100.0 MiB"),
+            "{printed}"
+        );
+        assert_eq!(second(&image), (18_432, 204_800));
+        let printed = uext4_ok(&["shrink", "--with-partition", text(&image), "40M"]);
+        let printed = String::from_utf8(printed).unwrap();
+        assert!(printed.contains("40.0 MiB now"), "{printed}");
+        assert_eq!(second(&image), (18_432, 81_920));
+        assert_eq!(inner(&image), 10_240);
+        run("sfdisk", &["--verify", text(&image)]);
+        uext4_ok(&["grow", "--with-partition", text(&image)]);
+        inner(&image);
+        assert!(fs::read(&image).unwrap()[1 << 20..9 << 20] == head);
+    }
+}
+
+#[test]
+fn partitions_that_cannot_grow_are_named() {
+    if !has_tool("sfdisk") || !has_tool("mke2fs") {
+        return;
+    }
+    let scratch = scratch();
+    let table = "label: dos\nstart=2048, size=7MiB\ntype=5\nstart=18432, size=32MiB\n";
+    let image = disk(scratch.path(), table);
+    let before = fs::read(&image).unwrap();
+    let (code, said) = ended(&["grow", "--with-partition", text(&image), "50M"]);
+    assert_eq!(code, Some(8));
+    assert!(said.contains("partition 5 is a logical one"), "{said}");
+    assert!(fs::read(&image).unwrap() == before);
+    let (code, said) = ended(&["grow", "--with-partition", "--partition", "1", text(&image)]);
+    assert_eq!(code, Some(8));
+    assert!(said.contains("partition 1: "), "{said}");
+
+    let source = scratch.path().join("source");
+    fs::create_dir(&source).unwrap();
+    let verified = scratch.path().join("verified");
+    let build = [
+        "build",
+        text(&source),
+        "--gpt",
+        "--gpt-type",
+        "root-x86-64",
+        "--verity",
+    ];
+    uext4_ok(&[&build[..], &["-o", text(&verified)]].concat());
+    let (_, said) = ended(&["grow", "--with-partition", text(&verified)]);
+    assert!(said.contains("partition 2: "), "{said}");
+}

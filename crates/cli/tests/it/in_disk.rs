@@ -145,14 +145,120 @@ fn nothing_but_the_window_changes() {
         }
         assert!(hole(&image) <= blocks, "the hole was filled");
     }
-    // Links of mke2fs, as scripts call it.
+}
+
+#[test]
+fn links_of_mke2fs_write_in_place_too() {
+    if !has_tools() {
+        return;
+    }
+    let scratch = scratch();
+    let (image, source) = (disk(scratch.path()), source(scratch.path()));
+    let before = outside(&image, PARTS[1]);
     let link = scratch.path().join("mkfs.ext4");
     std::os::unix::fs::symlink(crate::host::UEXT4, &link).unwrap();
-    run(
-        text(&link),
-        &["-q", "-F", "-d", &source, "-E", &start, &image, "20M"],
+    let start = format!("offset={:#x}", PARTS[1].0);
+    let arguments = [
+        "-q",
+        "-F",
+        "-d",
+        text(&source),
+        "-E",
+        &start,
+        text(&image),
+        "20M",
+    ];
+    run(text(&link), &arguments);
+    assert!(outside(&image, PARTS[1]) == before);
+    assert_clean(&part(&image, PARTS[1]));
+}
+
+/// A file system whose superblock says more than its partition has.
+#[test]
+fn what_is_longer_than_its_partition_is_read_and_not_written() {
+    if !has_tools() {
+        return;
+    }
+    let scratch = scratch();
+    let image = disk(scratch.path());
+    let plain = scratch.path().join("plain");
+    mke2fs(
+        &plain,
+        &["-t", "ext4", "-d", text(&source(scratch.path()))],
+        40,
     );
-    assert!(outside(Path::new(&image), PARTS[1]) == before);
+    let file = File::options().write(true).open(&image).unwrap();
+    file.write_all_at(&fs::read(&plain).unwrap(), PARTS[1].0)
+        .unwrap();
+    let before = fs::read(&image).unwrap();
+    let start = PARTS[1].0.to_string();
+    let name = text(&image);
+    let archive = scratch.path().join("some.tar");
+    run("tar", &["-cf", text(&archive), "-C", "/", "etc/hostname"]);
+    for place in [["--offset", &start], ["--partition", "2"]] {
+        let commands: [&[&str]; 7] = [
+            &["untar", place[0], place[1], name, text(&archive), "/"],
+            &["mkdir", place[0], place[1], name, "/new"],
+            &["put", place[0], place[1], name, text(&archive), "/"],
+            &["grow", place[0], place[1], name, "60M"],
+            &["shrink", place[0], place[1], name, "30M"],
+            &["tune", place[0], place[1], "-L", "x", name],
+            &["trim", place[0], place[1], name],
+        ];
+        for command in commands {
+            let output = uext4(command);
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(!output.status.success(), "{command:?}: {said}");
+            assert!(fs::read(&image).unwrap() == before, "{command:?}");
+        }
+        let read = uext4_ok(&["cat", place[0], place[1], name, "/hello"]);
+        assert_eq!(read, b"hello\n");
+    }
+    // A repair keeps to the partition, whatever it makes of the file system.
+    let rest = outside(&image, PARTS[1]);
+    uext4(&["repair", "-y", "--offset", &start, name]);
+    assert!(outside(&image, PARTS[1]) == rest);
+}
+
+#[test]
+fn what_changes_a_partition_by_its_offset_changes_nothing_else() {
+    if !has_tools() {
+        return;
+    }
+    let scratch = scratch();
+    let image = disk(scratch.path());
+    let start = format!("{:#x}", PARTS[1].0);
+    let (name, source) = (text(&image), source(scratch.path()));
+    uext4_ok(&["mkfs", "-q", "-F", "--partition", "2", name, "20M"]);
+    let before = outside(&image, PARTS[1]);
+    let undo = scratch.path().join("undo");
+    let commands: [&[&str]; 8] = [
+        &["put", "--offset", &start, name, text(&source), "/new"],
+        &[
+            "tune",
+            "--offset",
+            &start,
+            "-L",
+            "x",
+            "--undo",
+            text(&undo),
+            name,
+        ],
+        &["undo", "--offset", &start, text(&undo), name],
+        &["grow", "--offset", &start, name],
+        &["shrink", "--offset", &start, name, "25M"],
+        &["trim", "--offset", &start, name],
+        &["repair", "-y", "--offset", &start, name],
+        &["rm", "-r", "--offset", &start, name, "/new"],
+    ];
+    for command in commands {
+        uext4_ok(command);
+        assert!(outside(&image, PARTS[1]) == before, "{command:?}");
+        assert_clean(&part(&image, PARTS[1]));
+    }
+    let too_large = uext4(&["grow", "--offset", &start, name, "40M"]);
+    assert_eq!(too_large.status.code(), Some(8));
+    assert!(outside(&image, PARTS[1]) == before);
 }
 
 #[test]

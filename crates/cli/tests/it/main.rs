@@ -13,6 +13,8 @@
 //! | [`cloning`] | is a clone sound, with a UUID of its own in all places, and else the same? |
 //! | [`making`] | are new file systems sound, reproducible, and whole or not there at all? |
 //! | [`sources`] | copies of a tree, fakeroot, files without a size: what does `build` make of them? |
+//! | [`protected`] | is what is verified or marked as read-only changed by accident? |
+//! | [`scanning`] | are file systems found wherever they begin? |
 //! | [`in_disk`] | is a file system made in a disk, and all else there left as it is? |
 //! | [`replacing`] | what is overwritten only after a question, or with an option? |
 //! | [`foreign`] | what is said of images that hold something else than ext? |
@@ -106,6 +108,7 @@ mod packages;
 mod posix;
 mod privileges;
 mod programs;
+mod protected;
 mod quotas;
 mod refused;
 mod repairing;
@@ -116,6 +119,7 @@ mod reuse;
 mod rings;
 mod salvaging;
 mod sandbox;
+mod scanning;
 mod scripts;
 mod served;
 mod sharing;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use uext4_blockdev::verity::Tree;
 use uext4_blockdev::{BlockDevice, Claim, Clock, host};
 use uext4_buffer_cache::{BufferCache, Options};
 use uext4_extent_status::Options as ExtentStatusOptions;
@@ -109,6 +110,7 @@ pub(crate) fn open_rw(
         superblock, rescue, ..
     } = Usable::primary(&*device)?;
     check_writable(&superblock)?;
+    refuse_hash_tree(&*device, &superblock)?;
     let (options, budget) = &options.with_budget(|| default_budget(host::meminfo().as_deref()));
     let mut first = mount(Arc::clone(&device), superblock, Pblk(0), options)?;
     first.set_rescue(rescue);
@@ -419,6 +421,13 @@ fn new_cache(
         bh_lru: options.policies.bh_lru.clone(),
     };
     BufferCache::new(Arc::clone(device), block_size, cache_options)
+}
+
+/// Fails with [`uext4_blockdev::Error::Verified`] if a dm-verity hash tree lies behind the file
+/// system: with the first byte that is written, the kernel refuses to read the image by it.
+fn refuse_hash_tree(device: &dyn BlockDevice, superblock: &SuperBlock) -> Result<()> {
+    let len = Geometry::new(superblock)?.len_bytes();
+    Ok(Tree::refuse_behind(device, len)?)
 }
 
 /// Judges a superblock: what can be read, its shape, and whether the device holds all of it.

@@ -10,12 +10,13 @@
 use std::time::Duration;
 
 use uext4_blockdev::BlockDevice;
+use uext4_blockdev::verity::Tree;
 use uext4_ondisk::checksum::CsumSeed;
 use uext4_ondisk::features::Incompat;
 use uext4_ondisk::mmp::{EXT4_MMP_SEQ_CLEAN, EXT4_MMP_SEQ_FSCK, MMP_LEN, MmpBlock, MmpState};
 use uext4_ondisk::num::len64;
-use uext4_ondisk::superblock::SuperBlock;
-use uext4_ondisk::{BlockSize, Pblk};
+use uext4_ondisk::superblock::{SUPERBLOCK_OFFSET, SuperBlock};
+use uext4_ondisk::{BlockSize, Geometry, Pblk};
 use zerocopy::IntoBytes;
 
 use crate::error::{Error, Result};
@@ -43,6 +44,7 @@ pub fn while_claimed<T>(
     pause: &Pause<'_>,
     work: impl FnOnce() -> Result<T>,
 ) -> Result<T> {
+    refuse_hash_tree(device)?;
     let place = match Place::find(device, view)? {
         Some(place) => Some(place),
         None => Place::find(device, device)?,
@@ -63,6 +65,21 @@ pub fn while_claimed<T>(
         place.release(device, &found, &claim)?;
     }
     done
+}
+
+/// Fails with [`uext4_blockdev::Error::Verified`] if a dm-verity hash tree covers the file system,
+/// which no repair may change without giving the tree up.
+pub fn refuse_hash_tree(device: &dyn BlockDevice) -> Result<()> {
+    let mut bytes = [0; size_of::<SuperBlock>()];
+    if device.read_at(SUPERBLOCK_OFFSET, &mut bytes).is_err() {
+        return Ok(());
+    }
+    let superblock = SuperBlock::parse(&bytes);
+    match superblock.and_then(|found| Geometry::new(&found)) {
+        Ok(geometry) => Ok(Tree::refuse_behind(device, geometry.len_bytes())?),
+        // Where it would be is not known.
+        Err(_) => Ok(()),
+    }
 }
 
 /// Waits for a host that has the file system by the block, and returns the number that it left

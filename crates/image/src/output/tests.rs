@@ -1,3 +1,5 @@
+//! What is at the name of an image before, meanwhile and after.
+
 use super::*;
 
 fn names(dir: &Path) -> Vec<String> {

@@ -1,0 +1,134 @@
+//! What a dm-verity hash tree covers, or a table marks as read-only: is it changed by accident?
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::host::{has_tool, run, scratch, text, uext4, uext4_ok};
+
+fn source(dir: &Path) -> PathBuf {
+    let source = dir.join("source");
+    fs::create_dir(&source).unwrap();
+    fs::write(source.join("hello"), "hello\n").unwrap();
+    source
+}
+
+fn build(dir: &Path, more: &[&str]) -> (PathBuf, String) {
+    let image = dir.join("image");
+    let source = source(dir);
+    let mut command = vec![
+        "build",
+        "--json",
+        "--verity",
+        text(&source),
+        "-o",
+        text(&image),
+    ];
+    command.extend(more);
+    let made: Value = serde_json::from_slice(&uext4_ok(&command)).unwrap();
+    let hash = made["root_hash"].as_str().unwrap().to_owned();
+    (image, hash)
+}
+
+/// Each command that would change an image refuses it, and reading works.
+fn is_refused(image: &Path, hello: &Path, hash: &str, words: &str) {
+    let name = text(image);
+    let before = fs::read(image).unwrap();
+    let commands: [&[&str]; 11] = [
+        &["put", name, text(hello), "/new"],
+        &["mkdir", name, "/new"],
+        &["rm", name, "/hello"],
+        &["tune", "-L", "label", name],
+        &["grow", name, "+10M"],
+        &["grow", "--with-partition", name, "+10M"],
+        &["shrink", "--min", name],
+        &["repair", "-y", "-D", name],
+        &["fsck", "-y", "-f", name],
+        &["trim", name],
+        &["quota", name, "--set", "user:1000", "1M", "2M"],
+    ];
+    for command in commands {
+        let output = uext4(command);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{command:?}: {said}");
+        assert!(fs::read(image).unwrap() == before, "{command:?}");
+        if ["put", "tune", "repair", "shrink"].contains(&command[0]) {
+            assert!(said.contains(words), "{command:?}: {said}");
+            assert!(said.contains("--drop-verity"), "{command:?}: {said}");
+        }
+    }
+    for command in [
+        &["ls", name, "/"][..],
+        &["check", name],
+        &["tar", name, "/"],
+    ] {
+        uext4_ok(command);
+    }
+    let info: Value = serde_json::from_slice(&uext4_ok(&["info", "--json", name])).unwrap();
+    assert_eq!(info["verity_root_hash"].as_str(), Some(hash));
+    let copy = image.with_extension("copy");
+    let cloned = uext4(&["clone", name, text(&copy)]);
+    assert!(!cloned.status.success() && !copy.exists());
+    uext4_ok(&["clone", "--keep-uuid", name, text(&copy)]);
+    assert!(fs::read(&copy).unwrap() == before);
+}
+
+#[test]
+fn a_tree_behind_a_file_system_is_given_up_only_on_demand() {
+    let scratch = scratch();
+    let (image, hash) = build(scratch.path(), &[]);
+    let hello = scratch.path().join("source/hello");
+    is_refused(&image, &hello, &hash, "a dm-verity hash tree at byte");
+    uext4_ok(&["put", "--drop-verity", text(&image), text(&hello), "/new"]);
+    uext4_ok(&["mkdir", text(&image), "/more"]);
+    let info: Value = serde_json::from_slice(&uext4_ok(&["info", "--json", text(&image)])).unwrap();
+    assert!(info["verity_root_hash"].is_null());
+    uext4_ok(&["check", text(&image)]);
+}
+
+#[test]
+fn a_partition_with_a_tree_is_given_up_only_on_demand() {
+    let scratch = scratch();
+    let (image, hash) = build(scratch.path(), &["--gpt", "--gpt-type", "root-x86-64"]);
+    let hello = scratch.path().join("source/hello");
+    is_refused(
+        &image,
+        &hello,
+        &hash,
+        "a dm-verity hash tree in partition 2",
+    );
+    uext4_ok(&["tune", "--drop-verity", "-L", "mine", text(&image)]);
+    uext4_ok(&["mkdir", text(&image), "/more"]);
+    uext4_ok(&["check", text(&image)]);
+    if has_tool("sfdisk") {
+        run("sfdisk", &["--verify", text(&image)]);
+        let dump = run("sfdisk", &["-d", text(&image)]);
+        let dump = String::from_utf8(dump).unwrap();
+        let first = dump
+            .lines()
+            .find(|line| line.contains("name=\"root-x86-64\""));
+        assert!(!first.unwrap().contains("GUID:60"), "{dump}");
+    }
+}
+
+#[test]
+fn the_mark_alone_refuses_too() {
+    if !has_tool("sfdisk") {
+        return;
+    }
+    let scratch = scratch();
+    let (image, source) = (scratch.path().join("image"), source(scratch.path()));
+    uext4_ok(&["build", "-q", "--gpt", text(&source), "-o", text(&image)]);
+    uext4_ok(&["mkdir", text(&image), "/one"]);
+    run("sfdisk", &["--part-attrs", text(&image), "1", "GUID:60"]);
+    let refused = uext4(&["mkdir", text(&image), "/two"]);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(
+        said.contains("partition 1 is marked as read-only"),
+        "{said}"
+    );
+    uext4_ok(&["mkdir", "--drop-verity", text(&image), "/two"]);
+    uext4_ok(&["mkdir", text(&image), "/three"]);
+    run("sfdisk", &["--verify", text(&image)]);
+}
