@@ -31,7 +31,7 @@ const MAGIC: u8 = 0xfb;
 const TYPES: [u8; 2] = [0x81, 0x82];
 /// Where the node is in a value, behind that and a UUID: the upper half, then the lower one.
 const NODE: usize = 5 + 16;
-/// How long a thread takes between the two requests at most. It is the same system call.
+/// How long a thread takes between the requests at most. They are of the same system call.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Threads that are remembered at most.
 const THREADS_MAX: usize = 1024;
@@ -65,15 +65,11 @@ impl Origins {
         all.insert(thread, (node, Instant::now()));
     }
 
-    /// Whether it is overlayfs that has a thread decode the handle of this node.
+    /// Whether it is overlayfs that has a thread decode the handle of this node: it tries one layer
+    /// after the other, the upper one first.
     pub fn decodes(&self, thread: u32, node: u64) -> bool {
-        let mut all = self.0.lock();
-        let read = all.get(&thread).copied();
-        let is_it = read.is_some_and(|(of, at)| of == node && at.elapsed() < PATIENCE);
-        if is_it {
-            all.remove(&thread);
-        }
-        is_it
+        let read = self.0.lock().get(&thread).copied();
+        read.is_some_and(|(of, at)| of == node && at.elapsed() < PATIENCE)
     }
 }
 
@@ -97,9 +93,10 @@ mod tests {
         let read = |minor, name: &[u8], value: &[u8]| origins.was_read(minor, 5, name, value);
         read(EPOCHS, ORIGIN[0], &value(15));
         assert!(!origins.decodes(5, 16) && !origins.decodes(6, 15));
-        assert!(origins.decodes(5, 15) && !origins.decodes(5, 15));
+        // For each layer.
+        assert!(origins.decodes(5, 15) && origins.decodes(5, 15));
         read(EPOCHS, ORIGIN[1], &value(3 << 32 | 9));
-        assert!(origins.decodes(5, 3 << 32 | 9));
+        assert!(origins.decodes(5, 3 << 32 | 9) && !origins.decodes(5, 15));
         for (minor, name, value) in [
             (EPOCHS - 1, ORIGIN[0], value(15)),
             (EPOCHS, &b"trusted.overlay.opaque"[..], value(15)),
