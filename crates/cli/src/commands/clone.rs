@@ -142,7 +142,7 @@ impl CloneArgs {
     fn change(&self, copy: &Copy, place: &PlaceArgs) -> Result<Uuids, Failure> {
         let image = &place.image;
         let uuid = self.uuid.map_or_else(random_uuid, Ok)?;
-        let part = || open::part_to_write(Arc::new(copy.device()?), place);
+        let part = || open::part_to_write(Arc::new(copy.device()?), place).map_err(unchanged);
         let found = superblock(&*part()?, image)?;
         if found.features().incompat.contains(Incompat::RECOVER) {
             let options = OpenOptions::default();

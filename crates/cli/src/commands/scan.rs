@@ -2,12 +2,10 @@
 
 use std::io::Write;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use clap::Args;
 use uext4::rescue::{FoundFs, scan};
-use uext4_blockdev::BlockDevice;
-use uext4_blockdev::partition;
+use uext4_blockdev::partition::{self, Partition};
 use uext4_ondisk::superblock::SuperBlock;
 
 use super::{Output, bytes};
@@ -61,10 +59,10 @@ pub fn run(args: &ScanArgs, out: &mut Output) -> Result<Exit, Failure> {
         let what = format_args!("{image}: {count} more superblocks were left out");
         complaints.report(Exit::Incomplete, what);
     }
-    let found: Vec<Row> = searched
-        .found
-        .iter()
-        .map(|found| Row::of(found, &whole))
+    let table = partition::read(&*whole).unwrap_or_default().partitions;
+    let rows = searched.found.iter();
+    let found: Vec<Row<'_>> = rows
+        .map(|found| Row::of(found, &table, whole.len()))
         .collect();
     match args.json {
         true => print_json(args, &found, out)?,
@@ -86,16 +84,14 @@ struct Row<'a> {
 }
 
 impl<'a> Row<'a> {
-    fn of(found: &'a FoundFs, whole: &Arc<dyn BlockDevice>) -> Self {
-        let table = partition::read(&**whole).unwrap_or_default();
+    fn of(found: &'a FoundFs, table: &[Partition], len: u64) -> Self {
         let here = table
-            .partitions
             .iter()
             .find(|partition| partition.start == found.offset);
         Self {
             found,
             partition: here.map(|partition| partition.number),
-            missing: found.end().saturating_sub(whole.len()),
+            missing: found.end().saturating_sub(len),
         }
     }
 

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::host::{has_tool, run, scratch, text, uext4, uext4_ok};
+use crate::served::{Served, can_serve};
 
 fn source(dir: &Path) -> PathBuf {
     let source = dir.join("source");
@@ -131,4 +132,22 @@ fn the_mark_alone_refuses_too() {
     uext4_ok(&["mkdir", "--drop-verity", text(&image), "/two"]);
     uext4_ok(&["mkdir", text(&image), "/three"]);
     run("sfdisk", &["--verify", text(&image)]);
+}
+
+#[test]
+fn a_mount_of_it_is_read_only() {
+    if !can_serve() {
+        return;
+    }
+    let scratch = scratch();
+    let (image, _) = build(scratch.path(), &[]);
+    let before = fs::read(&image).unwrap();
+    let dir = scratch.path().join("dir");
+    fs::create_dir(&dir).unwrap();
+    let served = Served::new(&image, &dir, "noatime");
+    assert_eq!(fs::read(dir.join("hello")).unwrap(), b"hello\n");
+    let refused = fs::write(dir.join("new"), "new").unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+    drop(served);
+    assert!(fs::read(&image).unwrap() == before);
 }

@@ -217,7 +217,11 @@ mod tests {
 
     /// Makes a file system of so many MiB at byte `at`.
     fn make(image: &Path, at: u64, mib: u64, uuid: u8) {
-        let uuid = uuid::Uuid::from_bytes([uuid; 16]).to_string();
+        let [a, b] = [
+            format!("{uuid:02x}").repeat(4),
+            format!("{uuid:02x}").repeat(2),
+        ];
+        let uuid = format!("{a}-{b}-{b}-{b}-{a}{b}");
         let (offset, size) = (format!("offset={at}"), format!("{mib}M"));
         let options = ["-q", "-F", "-t", "ext4", "-E", &offset, "-U", &uuid];
         run(
