@@ -1,8 +1,10 @@
-//! What the machine says of its memory and its disks: the texts as the kernel gives them. What they
-//! mean is for the reader.
+//! What the kernel says of the machine's memory and disks, as the texts it gives, and of this
+//! process.
 
 use std::fs::File;
 use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 /// More than any of these texts has.
 const LEN_MAX: u64 = 64 << 10;
@@ -16,6 +18,52 @@ pub fn meminfo() -> Option<String> {
 /// does not report.
 pub fn memory_pressure() -> Option<String> {
     text("/proc/pressure/memory")
+}
+
+/// The effective user of this process as the kernel has it: for what the kernel decides by it, such
+/// as who may mount. `geteuid` of the C library says 0 under `fakeroot` and `pseudo`.
+pub fn effective_user() -> u32 {
+    let status = text("/proc/self/status");
+    let user = status.as_deref().and_then(effective_user_in);
+    user.unwrap_or_else(|| rustix::process::geteuid().as_raw())
+}
+
+/// The second of the four users in the line `Uid:`.
+fn effective_user_in(status: &str) -> Option<u32> {
+    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    line.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// A process that has locked a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockHolder {
+    /// Its number.
+    pub pid: u32,
+    /// The name of its program, as `/proc` has it.
+    pub name: String,
+}
+
+/// The process that has locked a file with flock(2), by `/proc/locks`; `None` where that shows
+/// none, as for one in another container.
+pub fn lock_holder(file: &Path) -> Option<LockHolder> {
+    let file = std::fs::metadata(file).ok()?;
+    let (major, minor) = (rustix::fs::major(file.dev()), rustix::fs::minor(file.dev()));
+    let place = format!("{major:02x}:{minor:02x}:{}", file.ino());
+    let pid = holder_in(&text("/proc/locks")?, &place)?;
+    let name = text(&format!("/proc/{pid}/comm"))?.trim_end().to_owned();
+    Some(LockHolder { pid, name })
+}
+
+/// The holder of a lock in the table of the kernel.
+fn holder_in(table: &str, place: &str) -> Option<u32> {
+    table.lines().find_map(|line| {
+        // `4: FLOCK  ADVISORY  WRITE 1234 00:2f:56 0 EOF`; a line with `->` waits for a lock.
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words[..] {
+            [_, "FLOCK", _, _, pid, at, ..] if at == place => pid.parse().ok(),
+            _ => None,
+        }
+    })
 }
 
 /// Whether a disk, or the disk that a partition is of, is a spindle, by its `queue/rotational`;
@@ -45,6 +93,30 @@ fn text(path: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_effective_user_is_the_second_of_the_four() {
+        let status = "Name:\tuext4\nUid:\t1000\t0\t1000\t1000\nGid:\t1\t2\t3\t4\n";
+        assert_eq!(effective_user_in(status), Some(0));
+        assert_eq!(effective_user_in("Uid:\tx\n"), None);
+        assert_eq!(effective_user(), rustix::process::geteuid().as_raw());
+    }
+
+    #[test]
+    fn the_holder_of_a_lock_is_found() {
+        let table = "1: POSIX  ADVISORY  WRITE 7 00:2f:56 0 EOF\n\
+                     2: FLOCK  ADVISORY  WRITE 8 00:2f:57 0 EOF\n\
+                     3: FLOCK  ADVISORY  WRITE 9 00:2f:56 0 EOF\n\
+                     3: -> FLOCK  ADVISORY  READ 10 00:2f:56 0 EOF\n";
+        assert_eq!(holder_in(table, "00:2f:56"), Some(9));
+        assert_eq!(holder_in(table, "00:2f:5"), None);
+        let file = tempfile::NamedTempFile::new().unwrap();
+        assert_eq!(lock_holder(file.path()), None);
+        file.as_file().lock().unwrap();
+        // A kernel that shows no locks says nothing.
+        let holder = lock_holder(file.path());
+        assert!(holder.is_none_or(|holder| holder.pid == std::process::id()));
+    }
 
     #[test]
     fn a_missing_file_is_none() {

@@ -12,6 +12,7 @@
 //! | [`FileDevice`] | an image file or a block device | `SEEK_DATA`, punched by discard |
 //! | [`MemoryDevice`] | a sparse map in memory | chunks never written |
 //! | [`SubDevice`] | a window of another device: a partition, an offset | those of that device |
+//! | [`BadAreas`] | another of which parts are known to be bad | those of that device |
 //! | [`CutDevice`] | another that ends too early: the rest is an error or zeroes | those of that device |
 //! | [`Origin`] | another, which is written while snapshots of it are read | those of that device |
 //! | [`Snapshot`] | what an origin held at one moment | those of that device then |
@@ -93,6 +94,7 @@ pub mod host;
 pub mod partition;
 pub mod verity;
 
+mod bad_areas;
 mod behind;
 mod claim;
 mod clock;
@@ -108,6 +110,7 @@ mod snapshot;
 mod sub;
 mod sys;
 
+pub use bad_areas::BadAreas;
 pub use claim::Claim;
 pub use clock::{Clock, SystemClock, VirtualClock};
 pub use cut::CutDevice;
