@@ -20,7 +20,7 @@
 //!
 //! [`change_uuid`] gives a file system that is there another UUID, with all that depends on it.
 //!
-//! Left out: external journals, revision 0, bad block lists, filling from a directory (that is the
+//! Left out: external journals, bad block lists, filling from a directory (that is the
 //! image builder's), and asking the device for its alignment.
 
 mod added_groups;

@@ -73,6 +73,8 @@ pub struct Options {
     pub inodes: Option<u64>,
     /// `-m`: per cent of the blocks only root may take, 0 to 50.
     pub reserved_percent: f64,
+    /// `-r 0`: the first revision of the format, without features and with inodes of 128 bytes.
+    pub is_revision_0: bool,
     /// `-O`, in the order given.
     pub features: Vec<FeatureEdit>,
     /// `-E`.
@@ -115,6 +117,7 @@ impl Options {
             inode_size: None,
             inodes: None,
             reserved_percent: 5.0,
+            is_revision_0: false,
             features: Vec::new(),
             extended: Extended::default(),
             journal: JournalOptions::default(),
@@ -137,7 +140,10 @@ impl Options {
 
     /// The features after the defaults of the type and the edits of `-O`, `-j` and `-J`.
     pub(crate) fn wished_features(&self) -> Features {
-        let mut features = crate::profile::default_features(self.fs_type);
+        let mut features = match self.is_revision_0 {
+            true => Features::default(),
+            false => crate::profile::default_features(self.fs_type),
+        };
         for edit in &self.features {
             edit.apply(&mut features);
         }

@@ -54,7 +54,11 @@ impl Parameters {
             None => default_size,
         };
         let blocks = bytes >> block_size.log2();
-        let inode_size = options.inode_size.unwrap_or(profile::inode_size(&types));
+        let inode_size = match options.is_revision_0 {
+            // As mke2fs, whatever -I says.
+            true => GOOD_OLD_INODE_SIZE as u16,
+            false => options.inode_size.unwrap_or(profile::inode_size(&types)),
+        };
         check_inode_size(inode_size, block_size)?;
         let features = features(options, blocks, block_size, inode_size)?;
         let cluster_bits = cluster_bits(options, features, block_size)?;
@@ -145,6 +149,13 @@ fn features(
     }
     if features.metadata_csum() {
         features.ro_compat.remove(RoCompat::GDT_CSUM);
+    }
+    if options.is_revision_0 && features != Features::default() {
+        return Err(Error::Option {
+            flag: "-r",
+            value: "0".to_owned(),
+            why: "the first revision of the format has no features, and no journal",
+        });
     }
     let types = options.extended.quota_types;
     if types.is_some_and(|types| types.project) {

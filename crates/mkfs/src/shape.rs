@@ -324,15 +324,17 @@ fn fixed_fields(params: &Parameters, options: &Options, features: Features) -> S
     let mut sb = SuperBlock::zeroed();
     sb.set_features(features);
     sb.s_magic = EXT4_SUPER_MAGIC.into();
-    sb.s_rev_level = DYNAMIC_REV.into();
+    if !options.is_revision_0 {
+        sb.s_rev_level = DYNAMIC_REV.into();
+        sb.s_first_ino = Ino::GOOD_OLD_FIRST.0.into();
+        sb.s_inode_size = params.inode_size.into();
+    }
     sb.s_state = STATE_VALID.into();
     sb.s_errors = (options.errors as u16).into();
     sb.s_max_mnt_count = u16::MAX.into();
     sb.s_first_data_block = (first_data_block(params) as u32).into();
     sb.s_log_block_size = (params.block_size.log2() - BlockSize::MIN.log2()).into();
     sb.s_log_cluster_size = sb.s_log_block_size + U32::new(params.cluster_bits.into());
-    sb.s_first_ino = Ino::GOOD_OLD_FIRST.0.into();
-    sb.s_inode_size = params.inode_size.into();
     if usize::from(params.inode_size) > GOOD_OLD_INODE_SIZE {
         sb.s_min_extra_isize = FULL_EXTRA_ISIZE.into();
         sb.s_want_extra_isize = FULL_EXTRA_ISIZE.into();

@@ -36,6 +36,7 @@ pub fn options(flags: &str) -> Options {
             "-i" => options.inode_ratio = Some(value().parse().unwrap()),
             "-I" => options.inode_size = Some(value().parse().unwrap()),
             "-N" => options.inodes = Some(value().parse().unwrap()),
+            "-r" => options.is_revision_0 = value() == "0",
             "-m" => options.reserved_percent = value().parse().unwrap(),
             "-O" => options.features.extend(parse_features(value()).unwrap()),
             "-E" => parse_extended(value(), &mut options.extended).unwrap(),
