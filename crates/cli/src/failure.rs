@@ -116,6 +116,7 @@ pub fn exit_of(error: &uext4::Error) -> Exit {
         | uext4::Error::IsDirectory
         | uext4::Error::TooManySymlinks
         | uext4::Error::NameTooLong
+        | uext4::Error::TargetTooLong { .. }
         | uext4::Error::Encrypted
         | uext4::Error::Exists
         | uext4::Error::NotEmpty

@@ -7,13 +7,10 @@
 //! # Reading
 //!
 //! ```no_run
-//! use std::sync::Arc;
-//! use uext4::device::{Access, FileDevice};
 //! use uext4::{Image, OpenOptions};
 //!
 //! # fn main() -> uext4::Result<()> {
-//! let device = Arc::new(FileDevice::open("disk.img", Access::ReadOnly)?);
-//! let image = Image::open(device, &OpenOptions::default())?;
+//! let image = Image::from_path("disk.img", &OpenOptions::default())?;
 //! println!("{}", String::from_utf8_lossy(&image.read("/etc/hostname")?));
 //! for found in image.walk("/etc")? {
 //!     let found = found?;
@@ -31,13 +28,10 @@
 //! # Writing
 //!
 //! ```no_run
-//! use std::sync::Arc;
-//! use uext4::device::{Access, FileDevice, SystemClock};
 //! use uext4::{OpenOptions, Volume};
 //!
 //! # fn main() -> uext4::Result<()> {
-//! let device = Arc::new(FileDevice::open("disk.img", Access::ReadWrite)?);
-//! let volume = Volume::open(device, Arc::new(SystemClock), &OpenOptions::default())?;
+//! let volume = Volume::from_path("disk.img", &OpenOptions::default())?;
 //! volume.write("/etc/motd", "hello\n")?;
 //! volume.sync()?;
 //! volume.close()?;

@@ -83,7 +83,7 @@ impl Errno {
             Error::NotDirectory => Self::ENOTDIR,
             Error::IsDirectory => Self::EISDIR,
             Error::NotEmpty => Self::ENOTEMPTY,
-            Error::NameTooLong => Self::ENAMETOOLONG,
+            Error::NameTooLong | Error::TargetTooLong { .. } => Self::ENAMETOOLONG,
             Error::NoSpace { .. }
             | Error::DirectoryFull { .. }
             | Error::NoInodes { .. }

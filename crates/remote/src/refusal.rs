@@ -72,6 +72,7 @@ impl From<&Error> for Cause {
             | Error::NotPermitted { .. }
             | Error::Invalid(_) => Self::Request,
             Error::TooManyLinks
+            | Error::TargetTooLong { .. }
             | Error::FileTooBig
             | Error::OtherProject
             | Error::XattrsTooBig { .. }

@@ -1,8 +1,9 @@
 //! A file system opened for reading: every method is one call into the module that does the work.
 
+use std::path::Path;
 use std::sync::Arc;
 
-use uext4_blockdev::BlockDevice;
+use uext4_blockdev::{Access, BlockDevice, FileDevice};
 use uext4_ondisk::group_desc::GroupDesc;
 use uext4_ondisk::quota::QuotaKind;
 use uext4_ondisk::{GroupNr, Ino, Lblk, Pblk};
@@ -10,7 +11,7 @@ use uext4_ondisk::{GroupNr, Ino, Lblk, Pblk};
 use crate::alloc::bitmap;
 use crate::api::in_use::InUse;
 use crate::api::open_inode::OpenInode;
-use crate::api::read_dir::ReadDir;
+use crate::api::read_dir::{DirRef, ReadDir};
 use crate::api::stats::{self, Stats};
 use crate::base::caller::Caller;
 use crate::base::error::{Error, Result};
@@ -58,6 +59,16 @@ impl Image {
     pub fn open(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Self> {
         let sbi = Arc::new(super_::open(device, options)?);
         Ok(Self { sbi, below: None })
+    }
+
+    /// Opens the file system that fills an image file or a block device; see [`Image::open`]. Where
+    /// it is a partition of a disk, [`crate::device::partition`] finds it.
+    ///
+    /// # Errors
+    /// As [`Image::open`]; [`crate::Error::Device`] if the file cannot be opened.
+    pub fn from_path(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Self> {
+        let device = FileDevice::open(path, Access::ReadOnly)?;
+        Self::open(Arc::new(device), options)
     }
 
     /// The same file system with paths that begin at the directory `dir`; see [`path_below`].
@@ -185,11 +196,14 @@ impl Image {
         met_by_caller(&self.sbi, None, found)
     }
 
-    /// Starts reading a directory.
+    /// Starts reading a directory, given by its path or its inode.
     ///
     /// # Errors
-    /// [`crate::Error::NotDirectory`], damage that leaves nothing to read, device errors.
-    pub fn read_dir(&self, dir: &Inode) -> Result<ReadDir> {
+    /// [`crate::Error::NotDirectory`], damage that leaves nothing to read, device errors; of a path
+    /// those of [`Image::resolve`].
+    pub fn read_dir(&self, dir: impl DirRef) -> Result<ReadDir> {
+        let found = dir.inode(&|path| self.resolve(path, FollowLast::Yes))?;
+        let dir = &*found;
         if let Some(dir) = self.open_newer(dir)? {
             return Ok(dir.into());
         }

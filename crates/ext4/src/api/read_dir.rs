@@ -1,10 +1,12 @@
 //! Iteration over the entries of a directory.
 
+use std::borrow::Cow;
 use std::vec;
 
 use crate::api::open_inode::OpenInode;
 use crate::base::error::{Error, Result};
 use crate::dir::{self, DirEntry};
+use crate::inode::Inode;
 
 /// Number of names that are listed at once.
 const BATCH: usize = 256;
@@ -99,5 +101,27 @@ impl Listing {
         self.failed = listed.err();
         self.cookie = last.filter(|_| batch.len() == BATCH && self.failed.is_none());
         self.batch = batch.into_iter();
+    }
+}
+
+/// What says which directory is meant: a path from the root, whose symbolic links are followed, or
+/// an inode.
+pub trait DirRef {
+    /// The inode of the directory, which `resolve` finds by its path.
+    ///
+    /// # Errors
+    /// Those of `resolve`.
+    fn inode(&self, resolve: &dyn Fn(&[u8]) -> Result<Inode>) -> Result<Cow<'_, Inode>>;
+}
+
+impl DirRef for &Inode {
+    fn inode(&self, _: &dyn Fn(&[u8]) -> Result<Inode>) -> Result<Cow<'_, Inode>> {
+        Ok(Cow::Borrowed(self))
+    }
+}
+
+impl<P: AsRef<[u8]>> DirRef for P {
+    fn inode(&self, resolve: &dyn Fn(&[u8]) -> Result<Inode>) -> Result<Cow<'_, Inode>> {
+        resolve(self.as_ref()).map(Cow::Owned)
     }
 }

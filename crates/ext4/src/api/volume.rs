@@ -2,10 +2,11 @@
 
 use std::fmt::Display;
 use std::ops::{Deref, Range};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use uext4_blockdev::{BlockDevice, Clock};
+use uext4_blockdev::{Access, BlockDevice, Clock, FileDevice, SystemClock};
 use uext4_ondisk::Ino;
 use uext4_ondisk::quota::QuotaKind;
 
@@ -101,6 +102,16 @@ impl Volume {
             volume.start_background()?;
         }
         Ok(volume)
+    }
+
+    /// Opens the file system that fills an image file or a block device, with the time of this
+    /// machine; see [`Volume::open`].
+    ///
+    /// # Errors
+    /// As [`Volume::open`]; [`crate::Error::Device`] if the file cannot be opened.
+    pub fn from_path(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Self> {
+        let device = FileDevice::open(path, Access::ReadWrite)?;
+        Self::open(Arc::new(device), Arc::new(SystemClock), options)
     }
 
     /// The same file system as a reader sees it.

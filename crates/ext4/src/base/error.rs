@@ -30,6 +30,17 @@ pub enum Error {
     /// The name has more than 255 bytes, or a path more than the limit (ENAMETOOLONG).
     #[error("the name is too long")]
     NameTooLong,
+    /// The target of a symbolic link does not fit a block (ENAMETOOLONG).
+    #[error(
+        "the target of {len} bytes is too long for blocks of {block_len} bytes: it needs `-b {}`",
+        (len + 1).next_power_of_two()
+    )]
+    TargetTooLong {
+        /// Bytes of the target.
+        len: usize,
+        /// Bytes of a block, one of which the target may not have.
+        block_len: usize,
+    },
     /// Not enough blocks are free (ENOSPC).
     #[error("no space left: {needed} blocks are needed, {free} are free")]
     NoSpace {
@@ -124,7 +135,10 @@ pub enum Error {
     #[error("the directory takes in only what belongs to its project")]
     OtherProject,
     /// Too many hard links or subdirectories (EMLINK).
-    #[error("too many links")]
+    #[error(
+        "too many links: a file has at most 65,000 names, and without the feature dir_nlink a \
+         directory as many subdirectories"
+    )]
     TooManyLinks,
     /// More symbolic links on the way than the limit, 40 (ELOOP).
     #[error("too many symbolic links")]
@@ -244,7 +258,7 @@ impl Error {
             Self::NotDirectory => Kind::NotADirectory,
             Self::IsDirectory => Kind::IsADirectory,
             Self::NotEmpty => Kind::DirectoryNotEmpty,
-            Self::NameTooLong => Kind::InvalidFilename,
+            Self::NameTooLong | Self::TargetTooLong { .. } => Kind::InvalidFilename,
             Self::NoSpace { .. } | Self::DirectoryFull { .. } | Self::NoInodes { .. } => {
                 Kind::StorageFull
             }

@@ -70,7 +70,10 @@ pub(crate) fn grow(handle: &Handle<'_>, dir: &mut Inode, count: usize) -> Result
     let Some(first) = first.filter(|_| fits && !is_full) else {
         let why = match is_full {
             true => "it is as large as max_dir_size_kb= allows",
-            false => "it is as large as a directory may be",
+            false => {
+                "it is as large as a directory may be; larger blocks (`-b 4096`), or the \
+                      feature large_dir, allow more"
+            }
         };
         return Err(Error::DirectoryFull { ino: dir.ino, why });
     };

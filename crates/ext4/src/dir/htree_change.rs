@@ -170,7 +170,8 @@ fn split_leaf(
         .count();
     let deeper = full == frames.len();
     if deeper && walk.info.indirect_levels >= format.levels_max() {
-        let why = "its tree is as deep as it may be";
+        let why = "its index is as deep as it may be; larger blocks (`-b 4096`), or the feature \
+                   large_dir, allow more names";
         return Err(Error::DirectoryFull { ino: dir.ino, why });
     }
     // A full root needs a block, as any other full node does.

@@ -258,7 +258,10 @@ pub(crate) fn check_target(target: &[u8], block_len: usize) -> Result<()> {
     // The kernel requires space for a zero byte after the target.
     match target.len() < block_len {
         true => Ok(()),
-        false => Err(Error::NameTooLong),
+        false => Err(Error::TargetTooLong {
+            len: target.len(),
+            block_len,
+        }),
     }
 }
 

@@ -133,6 +133,7 @@ fn precedence(parent: &InodeRef, name: &[u8], error: Error) -> Error {
             | Error::QuotaExceeded { .. }
             | Error::NotFound
             | Error::NameTooLong
+            | Error::TargetTooLong { .. }
             | Error::NotPermitted { .. }
             | Error::TooManyLinks
     );

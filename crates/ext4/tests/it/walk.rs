@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use uext4::{Error, OpenOptions, Volume};
+use uext4::{Error, Image, OpenOptions, Volume};
 use uext4_blockdev::{Access, FileDevice, SystemClock};
 
 use crate::tree::open;
@@ -83,6 +83,41 @@ fn names_before_damage_are_listed_where_the_file_system_is_written_too() {
         volume.read_dir(&root).unwrap().partition(Result::is_ok);
     assert_eq!(failed.len(), 1);
     assert!((8..60).contains(&found.len()), "{} names", found.len());
+}
+
+#[test]
+fn a_directory_is_read_by_its_path_in_an_image_opened_by_its_path() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("source");
+    std::fs::create_dir_all(source.join("dir/sub")).unwrap();
+    let path = image(dir.path(), &source, "");
+    let options = OpenOptions::default();
+    let names = |image: &Image| {
+        let by_path = image
+            .read_dir("/dir")
+            .unwrap()
+            .map(|entry| entry.unwrap().name);
+        let inode = image.metadata("/dir").unwrap();
+        let by_inode = image
+            .read_dir(&inode)
+            .unwrap()
+            .map(|entry| entry.unwrap().name);
+        assert!(by_path.eq(by_inode));
+        let names = image
+            .read_dir("dir")
+            .unwrap()
+            .map(|entry| entry.unwrap().name);
+        names.collect::<Vec<_>>()
+    };
+    assert_eq!(names(&Image::from_path(&path, &options).unwrap()), [b"sub"]);
+    let volume = Volume::from_path(&path, &options).unwrap();
+    assert_eq!(names(volume.image()), [b"sub"]);
+    assert!(matches!(volume.read_dir("/none"), Err(Error::NotFound)));
+    volume.close().unwrap();
+    assert!(matches!(
+        Image::from_path("/no/such", &options),
+        Err(Error::Device(_))
+    ));
 }
 
 #[test]

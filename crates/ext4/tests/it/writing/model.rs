@@ -26,7 +26,7 @@ pub fn errno(error: &Error) -> Errno {
         Error::NotDirectory => Errno::NOTDIR,
         Error::IsDirectory => Errno::ISDIR,
         Error::NotEmpty => Errno::NOTEMPTY,
-        Error::NameTooLong => Errno::NAMETOOLONG,
+        Error::NameTooLong | Error::TargetTooLong { .. } => Errno::NAMETOOLONG,
         Error::NoSpace { .. }
         | Error::DirectoryFull { .. }
         | Error::NoInodes { .. }
