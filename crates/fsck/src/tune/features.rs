@@ -133,9 +133,7 @@ impl Target {
             }
             Change::Quota { kind, is_on } => self.quota(*kind, *is_on),
             Change::InodeSize(bytes) => self.inode_size(*bytes),
-            Change::Feature { feature, is_on } if feature.bit.is_in(self.features()) == *is_on => {
-                Ok(())
-            }
+            Change::Feature { feature, is_on } if self.is_so(feature.bit, *is_on) => Ok(()),
             Change::Feature { feature, is_on } => match feature.bit {
                 FeatureBit::Compat(bit) => self.compat(bit, *is_on),
                 FeatureBit::Incompat(bit) => self.incompat(bit, *is_on),
@@ -143,6 +141,16 @@ impl Target {
             },
             _ => Ok(()),
         }
+    }
+
+    /// Whether a feature is as it is to be. `quota` stands for users and groups: that a project
+    /// quota of the same list has set it is not all that is wanted.
+    fn is_so(&self, bit: FeatureBit, is_on: bool) -> bool {
+        let features = match (bit, is_on) {
+            (FeatureBit::RoCompat(RoCompat::QUOTA), true) => self.before.features(),
+            _ => self.features(),
+        };
+        bit.is_in(features) == is_on
     }
 
     fn features(&self) -> uext4_ondisk::features::Features {

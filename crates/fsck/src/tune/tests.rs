@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use uext4_blockdev::{BlockDevice, MemoryDevice};
 use uext4_testkit::e2fsprogs::{assert_clean, complaints};
+use uext4_testkit::run_text;
 
 use super::*;
 use crate::tests::TestImage;
@@ -260,6 +261,22 @@ fn what_is_not_clean_is_refused() {
     image.debugfs(&["set_super_value state 0", "sif data links_count 7"]);
     let error = tune_image(image.path(), &[label("x")]).unwrap_err();
     assert!(error.to_string().contains("uext4 repair"), "{error}");
+}
+
+#[test]
+fn the_order_of_project_and_quota_does_not_matter() {
+    for list in ["project,quota", "quota,project"] {
+        let image = filled("-t ext4 -b 1024");
+        tune_image(image.path(), &Change::of_features(list).unwrap()).unwrap();
+        assert_clean(image.path());
+        let shown = run_text("dumpe2fs", ["-h".as_ref(), image.path()]);
+        for kind in ["User", "Group", "Project"] {
+            assert!(
+                shown.contains(&format!("{kind} quota inode:")),
+                "{list}: {shown}"
+            );
+        }
+    }
 }
 
 #[test]
