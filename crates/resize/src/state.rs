@@ -169,6 +169,12 @@ fn check(image: &Image) -> Result<()> {
     if superblock.s_state.get() & STATE_ERROR != 0 {
         return unsound("errors are recorded in the file system");
     }
+    let has_journal = superblock.features().compat.contains(Compat::HAS_JOURNAL);
+    if has_journal && superblock.s_journal_inum.get() == 0 {
+        let what = "a journal on another device, which the file system has; put one inside in its \
+                    place first: `uext4 tune -O ^has_journal`, then `uext4 tune -j`";
+        return Err(Error::Unsupported { what });
+    }
     if superblock.features().incompat.contains(Incompat::MMP) {
         let what = "multiple mount protection; clear the feature mmp with tune2fs first, and \
                     set it again afterwards";
