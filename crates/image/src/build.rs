@@ -10,7 +10,7 @@ use uext4::bulk::{Creator, CreatorOptions, FileContent, PlacedRun, Summary};
 use uext4_blockdev::BlockDevice;
 use uext4_mkfs::Layout;
 use uext4_ondisk::Ino;
-use uext4_ondisk::inode::{FileType, InodeFlags, Timestamp};
+use uext4_ondisk::inode::{FileType, GOOD_OLD_INODE_SIZE, InodeFlags, Timestamp};
 
 use crate::begun::{self, Begun, Listed};
 use crate::error::{Error, FinishError, path_buf};
@@ -121,6 +121,8 @@ pub(crate) fn run(
     let total = total(&listing.tree);
     let counter = timing.begin(Phase::Writing, Some(total));
     let first = first_files(&listing.tree, &options.order, &mut listing.warnings);
+    let inode_size = layout.geometry.inode_size;
+    warn_of_times(&listing.tree, inode_size, &mut listing.warnings);
     let mut creator = open_creator(device)?;
     let keep_xattrs = !options.mkfs.extended.no_copy_xattrs;
     let filler = Filler {
@@ -406,6 +408,21 @@ fn first_files(tree: &Tree, order: &[Vec<u8>], warnings: &mut Warnings) -> Vec<E
         }
     }
     first
+}
+
+/// Names what has a time that 32 bits do not hold, which is all that inodes of 128 bytes have.
+fn warn_of_times(tree: &Tree, inode_size: u16, warnings: &mut Warnings) {
+    if usize::from(inode_size) > GOOD_OLD_INODE_SIZE {
+        return;
+    }
+    for entry in tree.entries() {
+        let mut times = tree.node_of(entry).times().into_iter();
+        if times.any(|time| i32::try_from(time.sec).is_err()) {
+            let what = "its times lie outside of 1901 to 2038, which inodes of 128 bytes cannot \
+                        hold: they are stored as others; make the image with -I 256";
+            warnings.add(&tree.path(entry), what);
+        }
+    }
 }
 
 impl<'a> Filler<'a> {

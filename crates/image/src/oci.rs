@@ -5,8 +5,8 @@
 //!    (1)         (2)        │  (3)       (4)
 //!                           └──► configuration     digests of the decompressed layers
 //! ```
-//! 1. A [`Reference`] names an image of an OCI image layout, of an archive of `docker save`, or of
-//!    a registry.
+//! 1. A [`Reference`] names an image of an OCI image layout, of an archive of `docker save`, of a
+//!    directory of skopeo, or of a registry.
 //! 2. Its name or digest and the [`Platform`] choose one manifest of an index.
 //! 3. Manifest and configuration say which layers there are. Every document is read within limits
 //!    and compared with the size and digest that name it.
@@ -24,6 +24,7 @@ mod blob;
 #[cfg(feature = "registry-http")]
 mod connection;
 mod digest;
+mod dir;
 mod error;
 mod index;
 mod layout;
@@ -125,6 +126,7 @@ impl ContainerImage {
         let platform = options.platform.as_ref();
         let result = match reference {
             Reference::Oci { path, select } => layout::open(path, select, platform, &image),
+            Reference::Dir { path } => dir::open(path, platform, &image),
             Reference::DockerArchive { path, select } => {
                 archive::open(path, select, platform, &image)
             }

@@ -2,6 +2,9 @@
 
 use std::io::{self, BufRead, Read};
 
+use bzip2::bufread::BzDecoder;
+use flate2::bufread::GzDecoder;
+
 /// Memory an xz stream may ask for, in bytes: 64 MiB of dictionary (`xz -9`) and its tables.
 const XZ_MEMORY_MAX: u64 = 80 << 20;
 
@@ -53,14 +56,70 @@ impl Format {
     ) -> io::Result<Box<dyn Read + Send + 'a>> {
         Ok(match self {
             Self::Plain => Box::new(input),
-            Self::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(input)),
+            Self::Gzip => Box::new(Members {
+                member: Some(GzDecoder::new(input)),
+                begin: GzDecoder::new,
+                end: GzDecoder::into_inner,
+                first: 0x1F,
+            }),
             Self::Zstd => Box::new(zstd::Decoder::with_buffer(input)?),
             Self::Xz => {
                 use liblzma::stream::{CONCATENATED, Stream};
                 let stream = Stream::new_stream_decoder(XZ_MEMORY_MAX, CONCATENATED)?;
                 Box::new(liblzma::bufread::XzDecoder::new_stream(input, stream))
             }
-            Self::Bzip2 => Box::new(bzip2::bufread::MultiBzDecoder::new(input)),
+            Self::Bzip2 => Box::new(Members {
+                member: Some(BzDecoder::new(input)),
+                begin: BzDecoder::new,
+                end: BzDecoder::into_inner,
+                first: b'B',
+            }),
         })
+    }
+}
+
+/// The members of a compressed file, one after another, up to the zeroes that a tape or a block
+/// device has behind the last one, as gzip(1) reads them.
+struct Members<R, D> {
+    /// The one that is being read; `None` at the end.
+    member: Option<D>,
+    begin: fn(R) -> D,
+    /// Gives back the input, of which all of the member has been read and nothing more.
+    end: fn(D) -> R,
+    /// The first byte of every member.
+    first: u8,
+}
+
+impl<R: BufRead, D: Read> Read for Members<R, D> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        while let Some(mut member) = self.member.take() {
+            let len = member.read(buf)?;
+            if len > 0 || buf.is_empty() {
+                self.member = Some(member);
+                return Ok(len);
+            }
+            let mut input = (self.end)(member);
+            match input.fill_buf()?.first() {
+                Some(&byte) if byte == self.first => self.member = Some((self.begin)(input)),
+                _ => only_zeroes(&mut input)?,
+            }
+        }
+        Ok(0)
+    }
+}
+
+/// Reads to the end of the input.
+fn only_zeroes(input: &mut impl BufRead) -> io::Result<()> {
+    loop {
+        let bytes = input.fill_buf()?;
+        let len = bytes.len();
+        if bytes.iter().any(|&byte| byte != 0) {
+            let what = "rubbish behind its end: neither another member nor zeroes";
+            return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+        }
+        if len == 0 {
+            return Ok(());
+        }
+        input.consume(len);
     }
 }

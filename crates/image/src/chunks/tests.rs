@@ -78,6 +78,26 @@ fn every_format_in_several_members() {
 }
 
 #[test]
+fn zeroes_behind_the_last_member_are_read_over_and_rubbish_is_named() {
+    let data = noise(PIECE + 12345);
+    for (name, compressed) in [("gzip", gzip(&data)), ("bzip2", bzip2(&data))] {
+        let padded = [&compressed[..], &[0; 100_000]].concat();
+        let (all, error) = read_all(&mut chunks(padded.clone()));
+        assert!(error.is_none(), "{name}: {error:?}");
+        assert!(all == data);
+        for rubbish in [&b"rubbish"[..], &compressed] {
+            let (all, error) = read_all(&mut chunks([&padded[..], rubbish].concat()));
+            assert!(all == data);
+            let said = error.unwrap().to_string();
+            assert!(
+                said.contains(name) && said.contains("rubbish behind"),
+                "{said}"
+            );
+        }
+    }
+}
+
+#[test]
 fn what_came_before_the_damage_can_be_read() {
     let data = noise(3 * PIECE);
     for whole in [

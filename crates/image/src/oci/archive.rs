@@ -67,7 +67,10 @@ pub(super) fn open(
     image: &Arc<str>,
 ) -> Result<ContainerImage, Fault> {
     if path.is_dir() {
-        let what = "a directory: a docker-archive is a file, an image layout is named oci:";
+        let what = match path.join("oci-layout").exists() {
+            true => "a directory: a docker-archive is a file, an image layout is named oci:",
+            false => "a directory: a docker-archive is a file, what skopeo writes is named dir:",
+        };
         let what = what.to_owned();
         return Err(Fault::Format { what });
     }

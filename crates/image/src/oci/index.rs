@@ -66,6 +66,34 @@ struct Inherited {
     index: u64,
 }
 
+/// Chooses the image of a document that no index names, a manifest or an index: as in a layout with
+/// this document in its index. The digest is compared when the document is read by it.
+///
+/// # Errors
+/// As [`choose`].
+pub(super) fn choose_of_document(
+    documents: &Documents<'_>,
+    part: &Part,
+    digest: &Digest,
+    bytes: &[u8],
+    platform: Option<&Platform>,
+) -> Result<Chosen, Fault> {
+    let media_type = DocumentKind::media_type_of(part, bytes)?;
+    let listed = digest.to_string().parse::<oci_spec::image::Digest>();
+    let listed = listed.map_err(|error| Fault::Document {
+        part: part.clone(),
+        why: error.to_string(),
+    })?;
+    let size = bytes.len() as u64;
+    let mut index = ImageIndex::default();
+    index.set_manifests(vec![Descriptor::new(
+        media_type.as_str().into(),
+        size,
+        listed,
+    )]);
+    choose(documents, part, &index, &Select::Only, platform)
+}
+
 /// Chooses the image of `index`, which errors call `part`. Without a `platform`, a single image is
 /// taken whatever it is for, and of several the one for this machine.
 ///

@@ -57,6 +57,9 @@ fn check_marker(files: &Files) -> Result<(), Fault> {
     let part = Part::LayoutMarker;
     let Some(marker) = files.find(&part, "oci-layout")? else {
         let what = match files.find(&Part::ArchiveManifest, "manifest.json") {
+            Ok(Some(_)) if matches!(files, Files::Directory(_)) => {
+                "not an OCI image layout but a directory of skopeo's: name it dir:"
+            }
             Ok(Some(_)) => "not an OCI image layout but a docker-archive: name it docker-archive:",
             _ => "not an OCI image layout: there is no file oci-layout",
         };

@@ -64,7 +64,6 @@ impl DocumentKind {
     }
 
     /// The media type of a document that has no descriptor: its own, or by its fields.
-    #[cfg(feature = "registry-http")]
     pub fn media_type_of(part: &Part, bytes: &[u8]) -> Result<String, Fault> {
         let shape: Shape = parse(part, bytes)?;
         let by_fields = match shape.manifests {

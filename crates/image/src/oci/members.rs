@@ -1,10 +1,12 @@
 //! The members of a plain tar archive as places in it: they are listed once and never unpacked.
 
+use std::env;
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 
+use tempfile::NamedTempFile;
 use uext4_ondisk::inode::FileType;
 
 use super::blob::{Place, Stored, failed};
@@ -34,7 +36,18 @@ impl Members {
     /// [`Fault::Format`] if it is compressed or not a regular file, [`Fault::Archive`] if it is
     /// damaged.
     pub fn list(path: &Path) -> Result<Self, Fault> {
-        refuse_compressed(path)?;
+        if path != Path::new("-") {
+            return Self::of_file(path, path);
+        }
+        // It is read in any order. The file lasts as long as it is open.
+        let spool =
+            spooled(io::stdin().lock()).map_err(|e| failed(&env::temp_dir(), "spool", e))?;
+        Self::of_file(spool.path(), path)
+    }
+
+    /// Lists the archive in a file, which errors call `shown`.
+    fn of_file(path: &Path, shown: &Path) -> Result<Self, Fault> {
+        refuse_compressed(path, shown)?;
         let options = SourceOptions::default();
         let context = Context {
             options: &options,
@@ -53,7 +66,7 @@ impl Members {
         Ok(Self {
             tree: listing.tree,
             file,
-            path: Arc::from(path),
+            path: Arc::from(shown),
         })
     }
 
@@ -133,17 +146,24 @@ fn components(path: &[u8]) -> Vec<Vec<u8>> {
     components.rev().map(<[u8]>::to_vec).collect()
 }
 
+/// All that comes, in a temporary file in `TMPDIR`.
+fn spooled(mut input: impl Read) -> io::Result<NamedTempFile> {
+    let mut file = NamedTempFile::new()?;
+    io::copy(&mut input, file.as_file_mut())?;
+    Ok(file)
+}
+
 /// Layers are read where they lie in the archive, in any order: a compressed one has no such place.
-fn refuse_compressed(path: &Path) -> Result<(), Fault> {
-    let metadata = std::fs::metadata(path).map_err(|e| failed(path, "open", e))?;
+fn refuse_compressed(path: &Path, shown: &Path) -> Result<(), Fault> {
+    let metadata = std::fs::metadata(path).map_err(|e| failed(shown, "open", e))?;
     if !metadata.is_file() {
         let what = "not a regular file: store the archive in one first".to_owned();
         return Err(Fault::Format { what });
     }
     let mut start = Vec::new();
-    let file = File::open(path).map_err(|e| failed(path, "open", e))?;
+    let file = File::open(path).map_err(|e| failed(shown, "open", e))?;
     let read = file.take(6).read_to_end(&mut start);
-    read.map_err(|e| failed(path, "read", e))?;
+    read.map_err(|e| failed(shown, "read", e))?;
     let (format, command) = match start[..] {
         [0x1F, 0x8B, ..] => ("gzip", "gunzip"),
         [0x28, 0xB5, 0x2F, 0xFD, ..] => ("zstd", "unzstd"),

@@ -22,12 +22,18 @@ pub enum Select {
 /// What a reference names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reference {
-    /// `oci:PATH[:TAG|@DIGEST]`: an OCI image layout, a directory or a tar archive of one.
+    /// `oci:PATH[:TAG|@DIGEST]`, or with the prefix `oci-archive:`: an OCI image layout, a
+    /// directory or a tar archive of one, which may come from standard input (`-`).
     Oci {
         /// The directory or archive.
         path: PathBuf,
         /// Which image of it.
         select: Select,
+    },
+    /// `dir:DIRECTORY`: what skopeo writes under that name.
+    Dir {
+        /// The directory.
+        path: PathBuf,
     },
     /// `docker-archive:FILE[:REPOSITORY[:TAG]]`: what `docker save` writes.
     DockerArchive {
@@ -44,18 +50,31 @@ pub enum Reference {
 }
 
 impl Reference {
-    /// Reads a reference; `None` for a text that does not begin with `oci:`, `docker-archive:` or
-    /// `docker://`, which is an ordinary path.
+    /// Reads a reference; `None` for a text that does not begin with `oci:`, `oci-archive:`,
+    /// `dir:`, `docker-archive:` or `docker://`, which is an ordinary path.
     ///
     /// A path may hold colons: the longest part before a colon that is a path of this machine is
-    /// the path, else all before the first colon.
+    /// the path, else all before the first colon. A file that is called `dir:…` or `oci-archive:…`
+    /// is that file.
     ///
     /// # Errors
     /// [`Fault::Reference`] or [`Fault::Digest`].
     pub fn parse(text: &OsStr) -> Result<Option<Self>, Error> {
         let bytes = text.as_bytes();
+        let is_recent = bytes.starts_with(b"dir:") || bytes.starts_with(b"oci-archive:");
+        if is_recent && Path::new(text).exists() {
+            return Ok(None);
+        }
         let result = if let Some(rest) = bytes.strip_prefix(b"oci:") {
             parts(rest).map(|(path, select)| Self::Oci { path, select })
+        } else if let Some(rest) = bytes.strip_prefix(b"oci-archive:") {
+            parts(rest).map(|(path, select)| Self::Oci { path, select })
+        } else if let Some(rest) = bytes.strip_prefix(b"dir:") {
+            let path = PathBuf::from(OsStr::from_bytes(rest));
+            match rest.is_empty() {
+                true => Err(refused("the path is missing, as in dir:DIRECTORY")),
+                false => Ok(Self::Dir { path }),
+            }
         } else if let Some(rest) = bytes.strip_prefix(b"docker-archive:") {
             parts(rest).map(|(path, select)| Self::DockerArchive { path, select })
         } else if let Some(rest) = bytes.strip_prefix(b"docker://") {
@@ -73,6 +92,7 @@ impl fmt::Display for Reference {
         let (transport, path, select) = match self {
             Self::Oci { path, select } => ("oci", path, select),
             Self::DockerArchive { path, select } => ("docker-archive", path, select),
+            Self::Dir { path } => return write!(f, "dir:{}", path.display()),
             Self::Registry { name } => return write!(f, "docker://{name}"),
         };
         write!(f, "{transport}:{}", path.display())?;
@@ -87,7 +107,6 @@ impl fmt::Display for Reference {
 fn parts(text: &[u8]) -> Result<(PathBuf, Select), Fault> {
     let path = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));
     let is_there = |bytes: &[u8]| !bytes.is_empty() && Path::new(OsStr::from_bytes(bytes)).exists();
-    let refused = |why: &str| Err(Fault::Reference { why: why.into() });
     let (rest, digest) = split_digest(text)?;
     if is_there(text) {
         return Ok((path(text), Select::Only));
@@ -106,21 +125,21 @@ fn parts(text: &[u8]) -> Result<(PathBuf, Select), Fault> {
         Some(at) => (&rest[..at], Some(&rest[at + 1..])),
         None => (rest, None),
     };
-    match file {
-        b"" => return refused("the path is missing, as in oci:DIRECTORY:TAG"),
-        b"-" => {
-            return refused("layers are not read from standard input: store the archive in a file");
-        }
-        _ => {}
+    if file.is_empty() {
+        return Err(refused("the path is missing, as in oci:DIRECTORY:TAG"));
     }
     let select = match (tag, digest) {
         (None, None) => Select::Only,
         (None, Some(digest)) => Select::Digest(digest),
-        (Some(b""), None) => return refused("the tag after the colon is missing"),
+        (Some(b""), None) => return Err(refused("the tag after the colon is missing")),
         (Some(tag), None) => Select::Tag(utf8(tag)?),
-        (Some(_), Some(_)) => return refused("give either a tag or a digest, not both"),
+        (Some(_), Some(_)) => return Err(refused("give either a tag or a digest, not both")),
     };
     Ok((path(file), select))
+}
+
+fn refused(why: &str) -> Fault {
+    Fault::Reference { why: why.into() }
 }
 
 /// Takes `@sha256:…` or `@sha512:…` off the end.
@@ -198,6 +217,7 @@ mod tests {
         assert_eq!(with_digest, oci("no/such", Select::Digest(digest.clone())));
         let shown = format!("oci:no/such@{digest}");
         assert_eq!(with_digest.unwrap().to_string(), shown);
+        assert_eq!(parse("oci-archive:-:1").unwrap(), oci("-", tag("1")));
         let archive = parse("docker-archive:x.tar:alpine:3").unwrap().unwrap();
         assert_eq!(archive.to_string(), "docker-archive:x.tar:alpine:3");
         let registry = parse("docker://localhost:5000/a:1").unwrap().unwrap();
@@ -229,7 +249,7 @@ mod tests {
             ("oci:".to_owned(), "path is missing"),
             ("oci::tag".to_owned(), "path is missing"),
             ("oci:no/such:".to_owned(), "tag after the colon"),
-            ("oci:-".to_owned(), "standard input"),
+            ("dir:".to_owned(), "path is missing"),
             ("oci:no/such@sha256:12".to_owned(), "Invalid digest length"),
             (
                 format!("oci:no/such:tag@{digest}"),

@@ -5,15 +5,13 @@
 
 use std::sync::Arc;
 
-use oci_spec::image::{Descriptor, ImageIndex};
-
 use super::blob::Place;
 use super::connection::Connection;
 use super::digest::Digest;
 use super::error::{Fault, Part};
-use super::index::choose;
-use super::manifest::{self, DocumentKind};
-use super::reference::{self, Select};
+use super::index::choose_of_document;
+use super::manifest;
+use super::reference;
 use super::store::{DOCUMENT_MAX, Documents, Store};
 use super::{ContainerImage, OpenOptions, login};
 
@@ -50,27 +48,14 @@ pub(super) fn open(
         (Some(digest), _) => manifest_of(&connection, &part, &digest.to_string())?,
         (None, tag) => manifest_of(&connection, &part, tag.unwrap_or("latest"))?,
     };
-    let size = bytes.len() as u64;
     let digest = asked.unwrap_or_else(|| Digest::sha256_of(&bytes));
-    // The same choice as in a layout with this document in its index, which compares the digest.
-    let media_type = DocumentKind::media_type_of(&part, &bytes)?;
     let remote = Remote {
         connection: Arc::new(connection),
-        first: (digest.clone(), bytes),
+        first: (digest.clone(), bytes.clone()),
     };
-    let mut index = ImageIndex::default();
-    let listed = digest.to_string().parse::<oci_spec::image::Digest>();
-    let listed = listed.map_err(|error| Fault::Registry {
-        why: error.to_string(),
-    })?;
-    index.set_manifests(vec![Descriptor::new(
-        media_type.as_str().into(),
-        size,
-        listed,
-    )]);
     let documents = Documents::of(&remote);
     let platform = options.platform.as_ref();
-    let chosen = choose(&documents, &part, &index, &Select::Only, platform)?;
+    let chosen = choose_of_document(&documents, &part, &digest, &bytes, platform)?;
     let mut image = manifest::load(&documents, chosen, image)?;
     image.name = Some(name.to_owned());
     Ok(image)

@@ -111,15 +111,19 @@ impl Store for Files {
     }
 
     fn blob(&self, part: &Part, digest: &Digest, size: u64) -> Result<Place, Fault> {
-        let Stored { place, len } = self.find_blob(part, digest)?;
-        if len != size {
-            let (part, expected, actual) = (part.clone(), size, len);
-            return Err(Fault::Size {
-                part,
-                expected,
-                actual,
-            });
-        }
-        Ok(place)
+        blob_of_size(self.find_blob(part, digest)?, part, size)
+    }
+}
+
+/// Where a blob is that must have this size.
+pub(super) fn blob_of_size(stored: Stored, part: &Part, size: u64) -> Result<Place, Fault> {
+    let (expected, actual) = (size, stored.len);
+    match expected == actual {
+        true => Ok(stored.place),
+        false => Err(Fault::Size {
+            part: part.clone(),
+            expected,
+            actual,
+        }),
     }
 }

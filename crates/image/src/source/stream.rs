@@ -175,6 +175,7 @@ fn open(input: Input, context: &Context<'_>, ahead: usize, passes: bool) -> Resu
 
 fn stream(reader: Reader, context: &Context<'_>, ahead: usize) -> Result<Opened, Error> {
     let path = reader.path.clone();
+    let is_verified = reader.check.is_some();
     let chunks = Chunks::start(Stream {
         input: (reader.open)()?,
         path: reader.path,
@@ -182,7 +183,10 @@ fn stream(reader: Reader, context: &Context<'_>, ahead: usize) -> Result<Opened,
         ahead,
         ratio: context.options.limits.ratio,
     })?;
-    let input = tar::Input::from_stream(chunks, &path);
+    let mut input = tar::Input::from_stream(chunks, &path);
+    if is_verified {
+        input = input.verified();
+    }
     Ok(Opened::Archive(input, reader.kind))
 }
 

@@ -49,6 +49,34 @@ fn a_source_that_does_not_fit() {
 }
 
 #[test]
+fn a_target_too_long_for_the_blocks_names_the_blocks_that_it_needs() {
+    let place = Place::populated();
+    std::os::unix::fs::symlink("x".repeat(4000), place.tree().join("lnk")).unwrap();
+    let directory = Source::Directory(place.tree());
+    let error = failure(&place, &directory, &exactly(16 << 20)).to_string();
+    assert!(error.contains("lnk: the target of 4000 bytes"), "{error}");
+    assert!(error.contains("`-b 4096`"), "{error}");
+}
+
+#[test]
+fn times_that_small_inodes_cannot_hold_are_named() {
+    let place = Place::populated();
+    run(place.path(), &["touch", "-d", "2040-01-01", "tree/late"]);
+    let directory = Source::Directory(place.tree());
+    for (inode_size, is_warned) in [(128, true), (256, false)] {
+        let mut options = BuildOptions::default();
+        options.mkfs.inode_size = Some(inode_size);
+        let report = build(&directory, &place.image(), &options, &()).unwrap();
+        let warned = report
+            .warnings
+            .shown
+            .iter()
+            .any(|w| w.starts_with("late: its times"));
+        assert_eq!(warned, is_warned, "{:?}", report.warnings);
+    }
+}
+
+#[test]
 fn archives_cut_short_or_hostile() {
     let place = Place::populated();
     run(

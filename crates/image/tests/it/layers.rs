@@ -174,6 +174,29 @@ fn a_layer_that_is_not_what_its_digest_says_leaves_no_image() {
 }
 
 #[test]
+fn a_layer_without_its_end_is_taken_if_a_digest_shows_that_it_is_whole() {
+    let place = Place::new();
+    let mut tar = Tar::default().file("name", b"contents").finish();
+    tar.truncate(tar.len() - 1024);
+    Layout::of(std::slice::from_ref(&tar)).write(&place.path().join("layout"));
+    let reference = format!("oci:{}", place.path().join("layout").display());
+    let report = container(&place, &reference, options(Size::Auto)).unwrap();
+    let [warning] = &report.warnings.shown[..] else {
+        panic!("{:?}", report.warnings);
+    };
+    assert!(
+        warning.contains("layer 1: has no end-of-archive marker"),
+        "{warning}"
+    );
+    assert_clean(&place.image());
+    // Half of an archive has a right checksum, too, where there is no digest.
+    let mut builder = Builder::new(options(Size::Auto));
+    builder.layer("layer", std::io::Cursor::new(tar));
+    let error = builder.build(&place.image(), &()).unwrap_err();
+    assert!(error.to_string().contains("cut short"), "{error}");
+}
+
+#[test]
 fn an_archive_gives_the_same_bytes_from_a_file_a_pipe_and_compressed() {
     let place = Place::new();
     let tar = layers().remove(0);

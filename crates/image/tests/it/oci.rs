@@ -395,6 +395,9 @@ fn another_format_than_the_reference_says_is_refused_with_the_right_one() {
     fs::write(path("layout.tar"), Layout::of(&[layer("one")]).tar()).unwrap();
     fs::write(path("files.tar"), layer("one")).unwrap();
     fs::write(path("text"), "no archive").unwrap();
+    fs::create_dir(path("plain")).unwrap();
+    fs::write(path("plain/manifest.json"), "{}").unwrap();
+    Layout::of(&[layer("one")]).write(&path("layout"));
     let root = dir.path().display();
     for (reference, hint) in [
         (format!("oci:{root}/saved.tar"), "name it docker-archive:"),
@@ -408,6 +411,10 @@ fn another_format_than_the_reference_says_is_refused_with_the_right_one() {
         ),
         (format!("oci:{root}/files.tar"), "no file oci-layout"),
         (format!("oci:{root}"), "no file oci-layout"),
+        (format!("oci:{root}/plain"), "name it dir:"),
+        (format!("docker-archive:{root}/plain"), "is named dir:"),
+        (format!("dir:{root}"), "no file manifest.json"),
+        (format!("dir:{root}/layout"), "name it oci:"),
         (format!("oci:{root}/text"), "not a tar archive"),
         (format!("oci:{root}/none"), "No such file"),
     ] {

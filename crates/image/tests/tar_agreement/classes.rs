@@ -198,7 +198,8 @@ pub const CLASSES: &[Class] = &[
         name: "an archive without its end",
         test: Test::WeRefuse(&["cut short", "not a tar archive (empty"]),
         readers: "The others accept an archive that ends between two members, or in a header.",
-        why: "It may be half of an archive.",
+        why: "It may be half of an archive. A layer whose digest is right is not: it is accepted \
+              with a note.",
     },
     Class {
         name: "not a header",

@@ -20,6 +20,8 @@ pub struct Input {
     bytes: Bytes,
     /// Offset in the archive of what is read next.
     position: u64,
+    /// Something else vouches that it is whole, where it has no end-of-archive marker.
+    is_verified: bool,
 }
 
 /// What the archive is read from.
@@ -65,7 +67,19 @@ impl Input {
             path: path.to_path_buf(),
             bytes,
             position: 0,
+            is_verified: false,
         }
+    }
+
+    /// The same, of which a digest shows by the end that nothing is missing.
+    pub fn verified(mut self) -> Self {
+        self.is_verified = true;
+        self
+    }
+
+    /// Whether a digest shows that nothing is missing.
+    pub fn is_verified(&self) -> bool {
+        self.is_verified
     }
 
     /// How errors call the archive.

@@ -51,7 +51,9 @@ fn skopeo_copies_in_every_format_and_the_layers_stay_the_same() {
         format!("docker-archive:{root}/saved.tar"),
         format!("docker-archive:{root}/saved.tar:app:1"),
         format!("oci:{root}/layout.tar:v1"),
+        format!("oci-archive:{root}/layout.tar:v1"),
         format!("oci:{root}/layout"),
+        format!("dir:{root}/plain"),
     ] {
         let image = open(&reference).unwrap();
         assert_layers(&image, &tars);
@@ -133,6 +135,12 @@ fn layouts_of_umoci_are_read() {
             let tar = read(layer).unwrap();
             assert!(tar.windows(5).any(|window| window == b"hello"));
         }
+        // `umoci insert` writes no end of an archive.
+        let reference = Reference::parse(format!("oci:{root}/layout:{tag}").as_ref()).unwrap();
+        let mut builder = Builder::new(BuildOptions::default());
+        let options = OpenOptions::default();
+        builder.container(&reference.unwrap(), &options).unwrap();
+        builder.build(&dir.path().join(tag), &()).unwrap();
     }
     let error = open(&format!("oci:{root}/layout")).unwrap_err();
     assert!(matches!(error.fault, Fault::Ambiguous { .. }), "{error}");
