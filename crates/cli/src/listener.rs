@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use uext4_blockdev::host;
 use uext4_fuse::mount::Mounted;
 use uext4_fuse::mountinfo::Number;
 use uext4_remote::server::Server as Operations;
@@ -86,7 +87,7 @@ fn directory() -> io::Result<PathBuf> {
 /// The same, which may not exist, or may belong to another user.
 pub fn directory_of_sockets() -> PathBuf {
     let base = match std::env::var_os("XDG_RUNTIME_DIR") {
-        _ if rustix::process::geteuid().is_root() => PathBuf::from("/run"),
+        _ if host::effective_user() == 0 => PathBuf::from("/run"),
         Some(dir) if !dir.is_empty() => PathBuf::from(dir),
         _ => of_temporary_files(),
     };
@@ -95,7 +96,7 @@ pub fn directory_of_sockets() -> PathBuf {
 
 /// This user's directory for a system without `XDG_RUNTIME_DIR`.
 fn of_temporary_files() -> PathBuf {
-    let user = rustix::process::geteuid().as_raw();
+    let user = host::effective_user();
     std::env::temp_dir().join(format!("uext4-{user}"))
 }
 
@@ -107,7 +108,7 @@ fn ours_alone(dir: PathBuf) -> io::Result<PathBuf> {
         return Err(error);
     }
     let found = fs::symlink_metadata(&dir)?;
-    let user = rustix::process::geteuid().as_raw();
+    let user = host::effective_user();
     match found.is_dir() && found.uid() == user && found.mode() & 0o022 == 0 {
         true => Ok(dir),
         false => Err(io::Error::other("not ours alone")),

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::net::sockopt::socket_peercred;
+use uext4_blockdev::host;
 use uext4_fuse::mountinfo::{self, Number, Shown};
 use uext4_remote::client::Client;
 
@@ -153,7 +154,7 @@ impl Mount {
 
 /// Whose mounts are believed to have a file.
 fn believed(file: &fs::Metadata) -> [u32; 3] {
-    [0, rustix::process::geteuid().as_raw(), file.uid()]
+    [0, host::effective_user(), file.uid()]
 }
 
 fn for_reading() -> io::Error {

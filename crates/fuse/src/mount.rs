@@ -14,6 +14,7 @@ use std::process::{Command, Stdio};
 use rustix::io::{Errno as Host, FdFlags};
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
+use uext4_blockdev::host;
 
 use crate::init::IO_MAX;
 use crate::mountinfo::{self, Number, TYPE};
@@ -166,7 +167,7 @@ pub fn mount(dir: &Path, options: &Options) -> Result<(OwnedFd, Mounted), Error>
     if !options.nonempty && fs::read_dir(&dir).map_err(place)?.next().is_some() {
         return Err(Error::NotEmpty { dir });
     }
-    let fd = match rustix::process::geteuid().is_root() {
+    let fd = match host::effective_user() == 0 {
         true => mount_as_root(&dir, options)?,
         false => mount_with_help(&dir, options)?,
     };
@@ -271,7 +272,7 @@ pub fn detach(dir: &Path) -> Result<(), Error> {
 
 fn unmount_with(dir: &Path, flags: UnmountFlags) -> Result<(), Error> {
     let dir = dir.to_owned();
-    if !rustix::process::geteuid().is_root() {
+    if host::effective_user() != 0 {
         let mut command = Command::new(FUSERMOUNT);
         command.arg("-u");
         if flags.contains(UnmountFlags::DETACH) {

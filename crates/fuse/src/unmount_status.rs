@@ -32,6 +32,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::rand::GetRandomFlags;
+use uext4_blockdev::host;
 
 use crate::mountinfo::{Number, Shown};
 
@@ -187,7 +188,7 @@ impl UnmountStatus {
 }
 
 fn came(state: &Mutex<State>, stream: UnixStream) {
-    let own = rustix::process::geteuid().as_raw();
+    let own = host::effective_user();
     if peer(&stream).is_none_or(|uid| uid != 0 && uid != own) {
         return;
     }
@@ -327,7 +328,7 @@ impl Holder {
         let Ok((owner, suffix)) = found else {
             return Self::Unknown;
         };
-        let own = rustix::process::geteuid().as_raw();
+        let own = host::effective_user();
         let mut holder = Self::Unknown;
         for address in addresses("uext4-mount-", &suffix) {
             let noted = connect(&address).ok();

@@ -11,7 +11,6 @@
 mod aside;
 mod attributes;
 mod place;
-mod preloaded;
 
 use std::fs::File;
 use std::io;
@@ -327,9 +326,6 @@ impl Copy<'_> {
                     .aside(|dir, aside| rustix::fs::symlinkat(&target[..], dir, aside))?
             }
             _ => self.place.aside(|dir, aside| {
-                if preloaded::make_device(dir, aside, inode) {
-                    return Ok(());
-                }
                 let mode = Mode::from_raw_mode(0o600);
                 rustix::fs::mknodat(dir, aside, host_type(inode), mode, device(inode))
             })?,

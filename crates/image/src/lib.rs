@@ -24,7 +24,6 @@ pub mod gpt;
 pub mod links;
 pub mod oci;
 pub mod pairs;
-pub mod preload;
 pub mod readable;
 pub mod same_data;
 pub mod tree;

@@ -1,15 +1,21 @@
 //! What a copy restores besides names and contents.
+//!
+//! Owners, modes and attributes are set by functions of the C library, which `fakeroot` and
+//! `pseudo` replace: those of `std` where rustix makes the system call itself.
 
+use std::ffi::OsStr;
+use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 use rustix::fs::{AtFlags, Gid, Mode, Stat, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
 use uext4::Inode;
 use uext4::xattr::Xattr;
 use uext4_ondisk::inode::{FileType, Timestamp};
-
-use super::preloaded::Made;
 
 /// Restores attributes, and counts what the destination refuses.
 #[derive(Debug)]
@@ -50,26 +56,18 @@ impl Restorer {
         inode: &Inode,
         xattrs: &[Xattr],
     ) -> io::Result<()> {
-        let seen = Made::opened(fd)?;
-        if let Some(made) = &seen {
-            self.owner(made.chown(inode))?;
-        } else if self.is_root {
-            let (uid, gid) = owner(inode);
-            let result = rustix::fs::fchown(fd, uid, gid);
-            self.owner(result.map_err(Into::into))?;
+        if self.is_root {
+            let (uid, gid) = (known(inode.uid), known(inode.gid));
+            self.owner(std::os::unix::fs::fchown(fd, uid, gid))?;
         }
         for xattr in xattrs {
             let name = &xattr.name[..];
             let result = rustix::fs::fsetxattr(fd, name, &xattr.value, XattrFlags::empty());
             self.xattr(result)?;
         }
-        match seen {
-            Some(made) => self.mode_by_library(&made, inode)?,
-            None => {
-                let mode = self.mode(inode, || Ok(owner_of(&rustix::fs::fstat(fd)?)))?;
-                rustix::fs::fchmod(fd, mode)?;
-            }
-        }
+        let mode = self.mode(inode, || rustix::fs::fstat(fd))?;
+        let mode = Permissions::from_mode(mode.as_raw_mode());
+        File::from(fd.try_clone_to_owned()?).set_permissions(mode)?;
         rustix::fs::futimens(fd, &times(inode))?;
         Ok(())
     }
@@ -82,60 +80,43 @@ impl Restorer {
         inode: &Inode,
         xattrs: &[Xattr],
     ) -> io::Result<()> {
-        let seen = Made::special(dir, name);
-        if let Some(made) = &seen {
-            self.owner(made.chown(inode))?;
-        } else if self.is_root {
-            let (uid, gid) = owner(inode);
+        if self.is_root {
+            let (uid, gid) = (known(inode.uid), known(inode.gid));
+            let (uid, gid) = (uid.map(Uid::from_raw), gid.map(Gid::from_raw));
             let result = rustix::fs::chownat(dir, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW);
             self.owner(result.map_err(Into::into))?;
         }
-        if !xattrs.is_empty() {
-            // There is no lsetxattr relative to a directory; this path names it all the same.
-            let mut path = format!("/proc/self/fd/{}/", dir.as_raw_fd()).into_bytes();
-            path.extend_from_slice(name);
-            for xattr in xattrs {
-                let key = &xattr.name[..];
-                let flags = XattrFlags::empty();
-                let result = rustix::fs::lsetxattr(&path[..], key, &xattr.value, flags);
-                self.xattr(result)?;
-            }
+        // There is no lsetxattr relative to a directory; this path names it all the same.
+        let dir_path = format!("/proc/self/fd/{}", dir.as_raw_fd());
+        let path = Path::new(&dir_path).join(OsStr::from_bytes(name));
+        for xattr in xattrs {
+            let key = &xattr.name[..];
+            let flags = XattrFlags::empty();
+            let result = rustix::fs::lsetxattr(&path, key, &xattr.value, flags);
+            self.xattr(result)?;
         }
-        if let Some(made) = seen {
-            self.mode_by_library(&made, inode)?;
-        } else if inode.file_type != FileType::Symlink {
+        if inode.file_type != FileType::Symlink {
             // We have just made it, and it is no symbolic link.
             let look = || rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW);
-            let mode = self.mode(inode, || Ok(owner_of(&look()?)))?;
-            rustix::fs::chmodat(dir, name, mode, AtFlags::empty())?;
+            let mode = self.mode(inode, look)?;
+            fs::set_permissions(&path, Permissions::from_mode(mode.as_raw_mode()))?;
         }
         rustix::fs::utimensat(dir, name, &times(inode), AtFlags::SYMLINK_NOFOLLOW)?;
         Ok(())
-    }
-
-    fn mode_by_library(&mut self, made: &Made, inode: &Inode) -> io::Result<()> {
-        if inode.file_type == FileType::Symlink {
-            return Ok(());
-        }
-        let mode = self.mode(inode, || made.owner())?;
-        made.chmod(mode.as_raw_mode())
     }
 
     /// The mode to restore: with set-user-id and set-group-id only if what was made, whose owner
     /// and group `look` shows, belongs to the user and the group it belongs to in the image. A
     /// program that is root's in the image would otherwise run with the rights of the user that
     /// copied it.
-    fn mode(
-        &mut self,
-        inode: &Inode,
-        look: impl Fn() -> io::Result<(u32, u32)>,
-    ) -> io::Result<Mode> {
+    fn mode(&mut self, inode: &Inode, look: impl Fn() -> Result<Stat, Errno>) -> io::Result<Mode> {
         let mode = Mode::from_raw_mode(u32::from(inode.mode & 0o7777));
         let set_id = Mode::SUID | Mode::SGID;
         if !mode.intersects(set_id) {
             return Ok(mode);
         }
-        if look()? == (inode.uid, inode.gid) {
+        let made = look()?;
+        if (made.st_uid, made.st_gid) == (inode.uid, inode.gid) {
             return Ok(mode);
         }
         self.refused.set_ids += 1;
@@ -173,17 +154,9 @@ impl Restorer {
     }
 }
 
-fn owner_of(stat: &Stat) -> (u32, u32) {
-    (stat.st_uid, stat.st_gid)
-}
-
-fn owner(inode: &Inode) -> (Option<Uid>, Option<Gid>) {
-    // All ones mean "as it is" to the system call, and are no valid id.
-    let known = |id: u32| Some(id).filter(|&id| id != u32::MAX);
-    (
-        known(inode.uid).map(Uid::from_raw),
-        known(inode.gid).map(Gid::from_raw),
-    )
+/// All ones mean "as it is" to the system call, and are no valid id.
+fn known(id: u32) -> Option<u32> {
+    Some(id).filter(|&id| id != u32::MAX)
 }
 
 fn times(inode: &Inode) -> Timestamps {
@@ -199,6 +172,6 @@ fn times(inode: &Inode) -> Timestamps {
 
 /// Whether a file has the modification time that is restored; some file systems keep whole seconds.
 pub fn has_times_of(stat: &Stat, inode: &Inode) -> bool {
-    let nsec = i64::try_from(stat.st_mtime_nsec).unwrap_or(-1);
+    let nsec = stat.st_mtime_nsec;
     stat.st_mtime == inode.mtime.sec && (nsec == i64::from(inode.mtime.nsec) || nsec == 0)
 }

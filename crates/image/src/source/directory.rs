@@ -27,7 +27,6 @@ use super::copies::{self, Copies};
 use super::{Context, Listing, Owner, Store, device_refused, failed, owner};
 use crate::error::Error;
 use crate::ids::HostIds;
-use crate::preload;
 use crate::sparse::Holes;
 use crate::tree::{Attributes, DataRange, EntryId, FileData, NewNode, NodeId, RANGES_MAX, Xattr};
 
@@ -48,8 +47,7 @@ const STORING: [u32; 6] = [
 /// [`Error::Source`] for what cannot be read, [`Error::TooMany`].
 pub fn list(path: &Path, context: &Context<'_>, listing: &mut Listing) -> Result<Store, Error> {
     let (root, mut walk) = start(path, context, listing)?;
-    let mut stat = rustix::fs::fstat(&root).map_err(|e| failed(path, "stat", e.into()))?;
-    preload::see(root.as_fd(), OsStr::new("."), &mut stat).map_err(|e| failed(path, "stat", e))?;
+    let stat = rustix::fs::fstat(&root).map_err(|e| failed(path, "stat", e.into()))?;
     let place = Place::new(path, root.as_fd(), None);
     let attributes = walk.attributes(&stat, &place, None)?;
     let tree = &mut walk.listing.tree;
@@ -442,7 +440,7 @@ impl Walk<'_> {
         place: &Place<'_>,
         xattr_names: Option<Result<Vec<u8>, Errno>>,
     ) -> Result<Attributes, Error> {
-        let time = |sec: i64, nsec: u64| Timestamp {
+        let time = |sec: i64, nsec: i64| Timestamp {
             sec,
             nsec: u32::try_from(nsec).unwrap_or(0),
         };

@@ -6,6 +6,8 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::thread;
 
+use uext4_blockdev::host;
+
 use super::Finding;
 use crate::sandbox;
 use crate::show::size_text;
@@ -17,7 +19,7 @@ const LITTLE_MEMORY: u64 = 128 << 20;
 
 /// All checks of this file.
 pub fn all() -> Vec<Finding> {
-    let is_root = rustix::process::geteuid().is_root();
+    let is_root = host::effective_user() == 0;
     let mut findings = vec![kernel(), device(is_root)];
     if !is_root {
         findings.push(helper(find_program("fusermount3").as_deref()));

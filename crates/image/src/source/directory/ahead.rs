@@ -15,7 +15,6 @@ use rustix::fs::{AtFlags, Stat};
 use rustix::io::Errno;
 
 use super::Place;
-use crate::preload;
 
 /// Fewest entries that are worth a thread.
 const SHARE_MIN: usize = 256;
@@ -31,9 +30,7 @@ pub(super) struct Look {
 
 /// Looks at an entry without following it.
 pub(super) fn stat(dir: BorrowedFd<'_>, name: &OsStr) -> io::Result<Stat> {
-    let mut stat = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
-    preload::see(dir, name, &mut stat)?;
-    Ok(stat)
+    Ok(rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?)
 }
 
 fn look(dir: BorrowedFd<'_>, path: &Path, name: &CString) -> Look {
