@@ -4,6 +4,8 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::process::Command;
 
+use crate::staged;
+
 /// Directories of the repository that pages link to; on the web they are in the repository.
 const OUTSIDE: [&str; 3] = ["crates", "lab", "xtask"];
 
@@ -12,12 +14,19 @@ const OUTSIDE: [&str; 3] = ["crates", "lab", "xtask"];
 /// # Errors
 /// mdBook is missing or fails; a page cannot be read.
 pub fn build(root: &Path, out: &Path) -> Result<Vec<String>, String> {
+    let out = &std::path::absolute(out).map_err(|error| format!("{}: {error}", out.display()))?;
+    let pages = out.with_added_extension("pages");
+    _ = fs::remove_dir_all(&pages);
+    staged::stage(root, &pages)?;
     let built = Command::new("mdbook")
-        .args(["build", "docs/book", "--dest-dir"])
+        .arg("build")
+        .arg(&pages)
+        .arg("--dest-dir")
         .arg(out)
-        .current_dir(root)
         .output()
-        .map_err(|error| format!("mdbook: {error} (`cargo install --locked mdbook`)"))?;
+        .map_err(|error| format!("mdbook: {error} (`cargo install --locked mdbook`)"));
+    _ = fs::remove_dir_all(&pages);
+    let built = built?;
     if !built.status.success() {
         return Err(format!(
             "mdbook: {}",

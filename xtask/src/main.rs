@@ -12,6 +12,7 @@ mod book;
 mod components;
 mod counts;
 mod house;
+mod staged;
 mod tidy;
 
 use std::path::PathBuf;
