@@ -144,6 +144,18 @@ pub struct WriteArgs {
         hide_long_help = true
     )]
     pub trace: Vec<String>,
+    /// Wait until other programs have ended that use the image, at most SECONDS
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "4294967295",
+        help_heading = "Image options",
+        hide_short_help = true,
+        hide_long_help = true
+    )]
+    pub wait: Option<u32>,
 }
 
 /// `--help` alone, for commands where `-h` means something else, as in coreutils.
@@ -152,20 +164,14 @@ pub fn long_help() -> clap::Arg {
     help.action(clap::ArgAction::Help).help("Print help")
 }
 
-/// Bytes: a number with an optional unit (s for 512-byte sectors, K, M, G, T for powers of 1024).
+/// Bytes: a number with an optional unit, as `uext4 help sizes` explains them.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     parse_suffixed(text).map(Size::bytes_plain)
 }
 
 /// A number with such a unit or none, which then means what the option says.
 pub fn parse_suffixed(text: &str) -> Result<Size, String> {
-    // B is a digit of a hexadecimal number.
-    let is_hex = text.starts_with("0x") || text.starts_with("0X");
-    let plain = match is_hex {
-        true => text,
-        false => text.trim_end_matches(['i', 'B']),
-    };
-    let size = uext4_mkfs::parse_size("size", plain);
+    let size = uext4_mkfs::parse_size("size", text);
     size.map_err(|error| match error {
         uext4_mkfs::Error::Option { why, .. } => why.to_owned(),
         error => error.to_string(),
@@ -183,6 +189,7 @@ mod tests {
         assert_eq!(parse_size("1M"), Ok(1 << 20));
         assert_eq!(parse_size("3GiB"), Ok(3 << 30));
         assert_eq!(parse_size("0xBDC0B"), Ok(0xB_DC0B));
+        assert_eq!(parse_size("1.5MB"), Ok(1_500_000));
         assert!(parse_size("1x").is_err());
         assert!(parse_size("").is_err());
         assert!(parse_size("99999999T").is_err());

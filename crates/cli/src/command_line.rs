@@ -14,7 +14,7 @@ use crate::commands::{
 };
 use crate::failure::{self, Exit, Failure};
 use crate::help::with_front_page;
-use crate::open;
+use crate::{open, preload};
 
 /// Make, read, change, check, repair and mount ext2, ext3 and ext4 images, without root
 ///
@@ -106,6 +106,9 @@ pub fn run(cli: &Cli) -> Result<Exit, Failure> {
         true => Box::new(UntilClosed(Some(stdout))),
         false => Box::new(stdout),
     });
+    if copies_attributes(&cli.command) {
+        preload::warn_if_absent();
+    }
     let exit = dispatch(&cli.command, &mut out);
     // Output that precedes a failure is printed too.
     let flushed = out.flush().map_err(Failure::from);
@@ -178,6 +181,19 @@ fn dispatch(asked_for: &Command, out: &mut Output) -> Result<Exit, Failure> {
         Command::Umount(args) => umount::run(args, out),
         Command::Script(args) => script::run(args, out),
     }
+}
+
+/// Whether a command takes owners and attributes from files of this machine, or gives them to such.
+fn copies_attributes(command: &Command) -> bool {
+    matches!(
+        command,
+        Command::Build(_)
+            | Command::Mkfs(_)
+            | Command::Put(_)
+            | Command::Script(_)
+            | Command::Get(_)
+            | Command::Salvage(_)
+    )
 }
 
 /// Whether a command does its work to the end, and ends with what came of it, when the reader of

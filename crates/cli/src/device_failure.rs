@@ -1,11 +1,12 @@
 //! Why an image or a device cannot be used, and what to do.
 
-use std::io::ErrorKind::{PermissionDenied, ResourceBusy};
+use std::io::ErrorKind::{NotFound, PermissionDenied, ResourceBusy};
 use std::path::Path;
 
-use uext4_blockdev::{Error as BlockError, attached};
+use uext4_blockdev::{Error as BlockError, attached, host};
 
 use crate::failure::{DROP_VERITY, Exit, Failure};
+use crate::show::escaped;
 
 /// Why a device cannot be used, and what to do.
 pub fn device_failure(image: &Path, error: &BlockError) -> Failure {
@@ -23,6 +24,13 @@ pub fn device_failure(image: &Path, error: &BlockError) -> Failure {
                 None => failure,
             }
         }
+        BlockError::Open { source, .. } if source.kind() == NotFound => {
+            let failure = Failure::new(Exit::CouldNot, error);
+            match instead_of(&image.to_string_lossy()) {
+                Some(step) => failure.hint(step),
+                None => failure,
+            }
+        }
         BlockError::Open { .. } => Failure::new(Exit::CouldNot, error),
         BlockError::Locked { .. } => {
             let failure = Failure::new(Exit::CouldNot, error);
@@ -31,7 +39,16 @@ pub fn device_failure(image: &Path, error: &BlockError) -> Failure {
                     "it is mounted at {0}: `uext4 umount {0}` first, or use it there",
                     dir.display()
                 )),
-                _ => failure.hint("wait until that has ended, or end it, and try again"),
+                _ => match host::lock_holder(image) {
+                    Some(holder) => failure.hint(format!(
+                        "process {} ({}) has it: wait until that has ended, or end it, and try again",
+                        holder.pid, escaped(holder.name.as_bytes())
+                    )),
+                    None => failure.hint(
+                        "wait until that has ended, or end it, and try again; where no process is \
+                         to be seen, a mount that was detached may have it until its last user ends",
+                    ),
+                },
             }
         }
         BlockError::Attached { device, .. } if Path::new(device) == image => {
@@ -53,5 +70,47 @@ pub fn device_failure(image: &Path, error: &BlockError) -> Failure {
                 .hint("say where the file system begins with --offset BYTES")
         }
         _ => Failure::new(Exit::CouldNot, format_args!("{}: {error}", image.display())),
+    }
+}
+
+/// What to do with something that is no name of a file.
+fn instead_of(image: &str) -> Option<String> {
+    let (scheme, rest) = image.split_once(':')?;
+    Some(match scheme {
+        "nbd" | "nbds" | "nbd+unix" => format!(
+            "uext4 reads files and block devices: `qemu-nbd -c /dev/nbd0 {image}` makes a device of \
+             it, `nbdfuse FILE {image}` a file"
+        ),
+        "oci" | "oci-archive" | "docker-archive" | "dir" | "docker" | "layer" => format!(
+            "a container image has no file system yet: `uext4 build {image} -o disk.img` makes it"
+        ),
+        "ssh" | "sftp" => {
+            "uext4 reads files and block devices: copy it, or mount its directory with sshfs"
+                .to_owned()
+        }
+        _ if rest.starts_with("//") => format!(
+            "uext4 reads files and block devices: `curl -O {image}` stores it, `nbdfuse FILE --command \
+             nbdkit -s curl {image}` reads only what is asked for"
+        ),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_says_what_to_do() {
+        for (image, step) in [
+            ("https://host/disk.img", "curl -O"),
+            ("nbd://host/export", "qemu-nbd -c"),
+            ("oci-archive:box.tar", "uext4 build oci-archive:box.tar"),
+            ("docker://alpine", "uext4 build"),
+        ] {
+            assert!(instead_of(image).unwrap().contains(step), "{image}");
+        }
+        assert_eq!(instead_of("disk.img"), None);
+        assert_eq!(instead_of("a:b"), None);
     }
 }

@@ -6,6 +6,8 @@
 
 use std::io::{ErrorKind, IsTerminal};
 use std::path::Path;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,11 +22,21 @@ const PATIENCE: Duration = Duration::from_secs(300);
 const SILENCE: Duration = Duration::from_millis(300);
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(10);
+/// The same at an image that another program has.
+const PAUSE_FOR_OTHERS: Duration = Duration::from_millis(30);
 /// Looks at an image that no daemon answers for: one that has just ended may have it for a moment
 /// yet.
 const LOOKS: u32 = 5;
 /// The same where a daemon said that it was ending.
 const LOOKS_AFTER_END: u32 = 500;
+
+/// How long commands wait for an image that another program has, in seconds.
+static WAIT: AtomicU32 = AtomicU32::new(0);
+
+/// Waits for images that other programs have, too, at most so many seconds each.
+pub fn wait_for_others(seconds: u32) {
+    WAIT.store(seconds, Relaxed);
+}
 
 /// Opens an image with `open`; while a daemon has it whose mount is gone, waits for the end of that
 /// one.
@@ -50,6 +62,10 @@ pub fn after_ending<T>(
             Holder::Unknown if looks > 0 => {
                 looks -= 1;
                 thread::sleep(PAUSE);
+            }
+            // Not for a mount: it may stay for good.
+            Holder::Unknown if began.elapsed() < Duration::from_secs(WAIT.load(Relaxed).into()) => {
+                thread::sleep(PAUSE_FOR_OTHERS);
             }
             _ => return Err(error),
         }

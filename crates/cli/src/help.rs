@@ -112,15 +112,21 @@ that is not mounted:
   --options NAME=VALUE,…
                         Options of the engine, as `uext4 mount -o` has them: stripe=N, discard,
                         dirty_ratio=10, …; `uext4 mount --help-options` lists them
+  --wait[=SECONDS]      Wait until other programs have ended that use the image
   --trace EVENT,…       Print trace events of the engine to standard error: one event by name
                         (ext4_mballoc_alloc), or all of ext4 (the allocator), extent_status,
                         mbcache, writeback or uext4 (errors)
 ";
 
 const SIZES: &str = "\
-A SIZE is a number with an optional unit: s (sectors of 512 bytes), K, M, G or T (powers of 1024).
-Without a unit it counts bytes; only the SIZE of `uext4 mkfs` counts blocks of the size that -b
-states, or KiB without -b, as mke2fs does.
+A SIZE is a number with an optional unit, in capital or small letters:
+
+  s                   sectors of 512 bytes
+  K, M, G, T          powers of 1024; also KiB, MiB, GiB, TiB
+  KB, MB, GB, TB      powers of 1000
+
+A number with a unit may have decimals: 1.5G. Without a unit it counts bytes; only the SIZE of
+`uext4 mkfs` counts blocks of the size that -b states, or KiB without -b, as mke2fs does.
 
 How `uext4 build` (and `uext4 mkfs -d`) chooses the size of the image:
 

@@ -27,8 +27,9 @@ const FSCK_NAMES: [&str; 5] = [
     "fsck.ext4",
 ];
 
-/// The names of mke2fs, and the type that each makes.
-const MKFS_NAMES: [(&str, &str); 4] = [
+/// The name that mkfs(8) looks for and the names of mke2fs, and the type that each makes.
+const MKFS_NAMES: [(&str, &str); 5] = [
+    ("mkfs.uext4", "ext4"),
     ("mke2fs", "ext2"),
     ("mkfs.ext2", "ext2"),
     ("mkfs.ext3", "ext3"),
@@ -140,6 +141,10 @@ mod tests {
     fn names_of_mke2fs_state_the_type() {
         let made = of(&["/sbin/mkfs.ext3", "-q", "img", "8M"]);
         assert_eq!(made[1..], ["mkfs", "-t", "ext3", "-q", "img", "8M"]);
+        assert_eq!(
+            of(&["mkfs.uext4", "img"])[1..],
+            ["mkfs", "-t", "ext4", "img"]
+        );
         assert_eq!(of(&["mke2fs", "img"])[1..], ["mkfs", "-t", "ext2", "img"]);
         let stated = of(&["mke2fs", "-t", "ext4", "img"]);
         assert_eq!(stated[1..], ["mkfs", "-t", "ext4", "img"]);

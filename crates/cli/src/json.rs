@@ -111,6 +111,13 @@ impl Json {
         self
     }
 
+    /// A value that is JSON already.
+    pub fn raw(&mut self, value: &[u8]) {
+        self.comma();
+        self.bytes.extend_from_slice(value);
+        self.first = false;
+    }
+
     /// A number.
     pub fn number(&mut self, value: impl Into<i128>) {
         self.comma();

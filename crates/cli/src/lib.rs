@@ -24,12 +24,14 @@ mod extents;
 mod failure;
 mod file_limit;
 mod find_filter;
+mod folded;
 mod format;
 mod free;
 mod fsck_progress;
 mod grep;
 mod group_space;
 mod grower;
+mod guesses;
 mod help;
 mod helper;
 mod identify;
@@ -54,8 +56,10 @@ mod owner;
 mod part;
 mod paths;
 mod phase_bar;
+mod preload;
 mod progress;
 mod record;
+mod rescue_map;
 mod sandbox;
 mod show;
 mod snapshot;
@@ -71,6 +75,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::FromArgMatches;
+use clap::error::ErrorKind;
 use uext4::Volume;
 use uext4::tuning::Policies;
 
@@ -94,10 +99,17 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
         _ => {}
     }
     let ended = |exit: Exit| ExitCode::from(messages::code(exit));
-    let parsed = command_line::command().try_get_matches_from(words);
+    let parsed = command_line::command().try_get_matches_from(&words);
     let cli = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
-        Err(error) => return ended(not_a_command(&error, is_json)),
+        Err(error) => {
+            let words: Vec<String> = words
+                .iter()
+                .map(|word| word.to_string_lossy().into())
+                .collect();
+            let error = guesses::without_far_guesses(error, command_line::command(), &words);
+            return ended(not_a_command(&error, is_json));
+        }
     };
     let done = command_line::run(&cli);
     let exit = match done.and_then(|exit| still::check_snapshots().map(|()| exit)) {
@@ -142,6 +154,11 @@ fn report(failure: Failure) -> Exit {
     }
 }
 
+fn print_folded(text: &str) -> std::io::Result<()> {
+    let mut stdout = std::io::stdout();
+    stdout.write_all(folded::for_terminal(text, &stdout).as_bytes())
+}
+
 /// Prints what the parser of the command line has to say: what is wrong, or help, or the version.
 fn not_a_command(error: &clap::Error, is_json: bool) -> Exit {
     if is_json && error.use_stderr() {
@@ -150,7 +167,12 @@ fn not_a_command(error: &clap::Error, is_json: bool) -> Exit {
         messages::error(Exit::Usage, what, None);
         return Exit::Usage;
     }
-    let printed = error.print().and_then(|()| std::io::stdout().flush());
+    let printed = match (error.use_stderr(), error.kind()) {
+        // The first page of the command, which clap does not fold at words.
+        (false, ErrorKind::DisplayHelp) => print_folded(&error.render().to_string()),
+        _ => error.print(),
+    };
+    let printed = printed.and_then(|()| std::io::stdout().flush());
     match printed {
         _ if error.use_stderr() => Exit::Usage,
         Ok(()) => Exit::Success,

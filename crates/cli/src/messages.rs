@@ -5,8 +5,10 @@ use std::io::Write;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::exit::Exit;
+use crate::folded;
 use crate::json::Json;
 
 /// The command line asks for JSON.
@@ -16,6 +18,48 @@ static CODES: AtomicU8 = AtomicU8::new(0);
 const MOUNT: u8 = 1;
 const FSCK: u8 = 2;
 const GREP: u8 = 3;
+
+/// What was to be printed, where that is collected.
+static CAPTURED: Mutex<Option<Vec<Message>>> = Mutex::new(None);
+
+/// An error or a warning.
+#[derive(Debug)]
+pub struct Message {
+    /// Whether it is an error.
+    pub is_error: bool,
+    /// What it says.
+    pub text: String,
+    /// What to do next.
+    pub hint: Option<String>,
+}
+
+/// Collects messages from now on in place of printing them.
+pub fn capture() {
+    *captured_so_far() = Some(Vec::new());
+}
+
+/// Ends that, and returns them.
+pub fn captured() -> Vec<Message> {
+    captured_so_far().take().unwrap_or_default()
+}
+
+fn captured_so_far() -> MutexGuard<'static, Option<Vec<Message>>> {
+    CAPTURED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Collects a message; false if they are printed.
+fn is_captured(is_error: bool, text: &impl Display, hint: Option<&str>) -> bool {
+    let mut captured = captured_so_far();
+    let is_captured = captured.is_some();
+    if let Some(messages) = &mut *captured {
+        messages.push(Message {
+            is_error,
+            text: text.to_string(),
+            hint: hint.map(str::to_owned),
+        });
+    }
+    is_captured
+}
 
 /// Chooses JSON for all messages to come.
 pub fn choose_json() {
@@ -49,6 +93,9 @@ pub fn code(exit: Exit) -> u8 {
 
 /// Prints an error, with the exit code it leads to and what to do next.
 pub fn error(exit: Exit, what: impl Display, hint: Option<&str>) {
+    if is_captured(true, &what, hint) {
+        return;
+    }
     if !JSON.load(Relaxed) {
         line(format_args!("uext4: {what}"));
         if let Some(hint) = hint {
@@ -61,6 +108,9 @@ pub fn error(exit: Exit, what: impl Display, hint: Option<&str>) {
 
 /// Prints what is worth knowing and no error.
 pub fn warning(what: impl Display) {
+    if is_captured(false, &what, None) {
+        return;
+    }
     match JSON.load(Relaxed) {
         true => print(&[("warning", &what.to_string())], None, None),
         false => line(format_args!("uext4: {what}")),
@@ -69,7 +119,9 @@ pub fn warning(what: impl Display) {
 
 /// Prints a line. Where standard error has no reader, the work goes on all the same.
 fn line(text: impl Display) {
-    _ = writeln!(std::io::stderr(), "{text}");
+    let mut stderr = std::io::stderr();
+    let text = format!("{text}\n");
+    _ = stderr.write_all(folded::for_terminal(&text, &stderr).as_bytes());
 }
 
 fn print(texts: &[(&str, &str)], exit: Option<Exit>, hint: Option<&str>) {

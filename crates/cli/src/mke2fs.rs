@@ -31,7 +31,7 @@ pub struct CompatArgs {
     /// Operating system that the file system is for: Linux
     #[arg(short = 'o', value_name = "OS")]
     creator: Option<String>,
-    /// Revision of the format: 1
+    /// Revision of the format: 1, or 0, which has no features
     #[arg(short = 'r', value_name = "REVISION")]
     revision: Option<u32>,
     /// Undo file: accepted for an image that does not exist yet
@@ -43,6 +43,11 @@ impl CompatArgs {
     /// True with `-K`.
     pub fn keeps_blocks(&self) -> bool {
         self.keep
+    }
+
+    /// True with `-r 0`.
+    pub fn is_revision_0(&self) -> bool {
+        self.revision == Some(0)
     }
 
     /// Checks the flags for an image, and returns what to note about them.
@@ -73,8 +78,8 @@ impl CompatArgs {
                 return Err(Failure::new(Exit::Usage, what));
             }
         }
-        if let Some(revision) = self.revision.filter(|revision| *revision != 1) {
-            let what = format!("-r {revision}: only revision 1 of the format can be made");
+        if let Some(revision) = self.revision.filter(|revision| *revision > 1) {
+            let what = format!("-r {revision}: there are revisions 0 and 1 of the format");
             return Err(Failure::new(Exit::Usage, what));
         }
         if let Some(undo) = &self.undo {
@@ -167,7 +172,7 @@ mod tests {
         let undo = with(&|flags| flags.undo = Some("undo".into()));
         assert_eq!(undo.notes(new).unwrap().len(), 1);
         assert!(undo.notes(file.path()).is_err());
-        assert!(with(&|flags| flags.revision = Some(0)).notes(new).is_err());
+        assert!(with(&|flags| flags.revision = Some(2)).notes(new).is_err());
         assert!(
             with(&|flags| flags.creator = Some("hurd".into()))
                 .notes(new)

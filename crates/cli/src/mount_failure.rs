@@ -7,6 +7,10 @@ use uext4_fuse::mountinfo;
 
 use crate::failure::{Exit, Failure};
 
+/// What to do about programs that use a mount.
+const BUSY: &str = "end the programs that use it (`fuser -vm DIR` lists them), and try again; \
+     `uext4 umount --lazy DIR` detaches it at once";
+
 /// What to do about what keeps us from mounting.
 pub fn mount_failure(error: &MountError) -> Failure {
     let failure = Failure::new(exit_of(error), error);
@@ -33,8 +37,13 @@ pub fn mount_failure(error: &MountError) -> Failure {
             )),
             _ => failure.hint("choose an empty directory; `-o nonempty` hides what is in it"),
         },
-        MountError::Busy { .. } => {
-            failure.hint("end who uses it (`fuser -vm DIR` lists them), and try again")
+        MountError::Busy { .. } => failure.hint(BUSY),
+        MountError::Fusermount { said } if said.contains("busy") => failure.hint(BUSY),
+        MountError::Place { source, dir } if source.raw_os_error() == Some(libc::ENOTCONN) => {
+            failure.hint(format!(
+                "the daemon of an earlier mount has ended: `uext4 umount {}` removes what is left",
+                dir.display()
+            ))
         }
         MountError::Place { source, .. } if source.kind() == io::ErrorKind::NotFound => {
             failure.hint("make it first: `mkdir -p DIR`")

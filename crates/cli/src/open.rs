@@ -18,7 +18,7 @@ use uext4_remote::{RemoteTree, Tree};
 
 use crate::args::{ImageArgs, PlaceArgs, WriteArgs};
 use crate::device_failure::device_failure;
-use crate::ending::after_ending;
+use crate::ending::{after_ending, wait_for_others};
 use crate::failure::{Exit, Failure, MAKE_WRITABLE};
 use crate::identify;
 use crate::messages;
@@ -355,6 +355,7 @@ pub fn must_stay_as_it_is(image: &Path) -> Result<(), Failure> {
 /// As [`open_rw`]; exit 13 if the mount belongs to another user; exit 2 for options that are the
 /// mount's.
 pub fn open_tree(args: &WriteArgs) -> Result<Tree, Failure> {
+    wait_for_others(args.wait.unwrap_or(0));
     let Some((mount, client)) = mounted::to_change(&args.place)? else {
         return open_rw(args).map(Tree::Local);
     };

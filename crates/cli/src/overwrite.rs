@@ -14,6 +14,7 @@ use crate::device_failure::device_failure;
 use crate::ending::after_ending;
 use crate::failure::{Exit, Failure};
 use crate::identify::held;
+use crate::messages;
 
 /// Makes sure that a file or device at `image`, if there is one, may be replaced, as a whole or the
 /// part of the disk that `place` names: it holds nothing, or the user says so.
@@ -82,6 +83,26 @@ pub fn may_format(image: &Path, device: &Arc<dyn BlockDevice>) -> Result<(), Fai
         return Err(refused(image));
     }
     Ok(())
+}
+
+/// Warns of a name that promises another format than a raw image.
+pub fn warn_of_name(image: &Path) {
+    let extension = image
+        .extension()
+        .map(|extension| extension.to_ascii_lowercase());
+    let format = match extension.as_ref().and_then(|extension| extension.to_str()) {
+        Some("qcow2") => "qcow2",
+        Some("vmdk") => "vmdk",
+        Some("vdi") => "vdi",
+        Some("vhd") => "vpc",
+        Some("vhdx") => "vhdx",
+        _ => return,
+    };
+    let image = image.display();
+    messages::warning(format_args!(
+        "{image}: becomes a raw image, whatever its name is; afterwards `qemu-img convert -f raw \
+         -O {format} {image} OTHER` converts it"
+    ));
 }
 
 fn refused(image: &Path) -> Failure {

@@ -28,7 +28,7 @@ use crate::format::{Format, FormatArgs, mkfs_failure, random_uuid};
 use crate::in_disk;
 use crate::json::Json;
 use crate::messages;
-use crate::overwrite::may_replace;
+use crate::overwrite::{may_replace, warn_of_name};
 use crate::owner::{self, Owner};
 use crate::phase_bar::PhaseBar;
 use crate::show::{escaped, size_text, uuid_text};
@@ -38,17 +38,18 @@ use crate::show::{escaped, size_text, uuid_text};
 /// Sources are put one above the other: a directory is merged with what an earlier source has of
 /// the same name, and anything else replaces it. A layer (layer:FILE) may hide what the sources
 /// before it have by whiteouts (.wh.NAME). oci:PATH[:TAG|@DIGEST] is an OCI image layout, a
-/// directory or a tar of one, and docker-archive:FILE[:REPOSITORY[:TAG]] is what docker save
-/// writes: their layers are merged, and their digests verified.
+/// directory or a tar of one, docker-archive:FILE[:REPOSITORY[:TAG]] is what docker save writes,
+/// and dir:DIRECTORY what skopeo does: their layers are merged, and their digests verified. - in
+/// place of such an archive is standard input. docker://NAME is an image of a registry, if uext4
+/// was built with support for them.
 ///
 /// The image has the owners, modes, times, xattrs, ACLs, hard links, devices and holes of the
 /// source; the flags that lsattr shows are not copied, as with mke2fs and tar. The same source
 /// gives the same bytes: the UUID follows from the source unless -U states one, and the date is
-/// that of the newest file or SOURCE_DATE_EPOCH. Only modification times of a directory are
-/// stored, so that a copy of it gives the same bytes too. Archives may be compressed with gzip,
-/// zstd or xz. The image appears under its name when it is complete. An image in use is never
-/// replaced; another one that is not empty is replaced after a question on the terminal, or with
-/// --force.
+/// that of the newest file or SOURCE_DATE_EPOCH. Only modification times of a directory are stored,
+/// so that a copy of it gives the same bytes too. Archives may be compressed with gzip, zstd, xz or
+/// bzip2. The image appears under its name when it is complete. An image in use is never replaced;
+/// another one that is not empty is replaced after a question on the terminal, or with --force.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   uext4 build ./rootfs -o root.img
@@ -60,7 +61,7 @@ use crate::show::{escaped, size_text, uuid_text};
   uext4 build ./rootfs -o - | zstd > root.img.zst
   uext4 build ./rootfs -o root.img --owner 0:0 --exclude '*.pyc' --exclude /var/cache -L root")]
 pub struct BuildArgs {
-    /// Directory, archive, - for standard input, oci:, docker-archive:, layer:; see above
+    /// Directory, archive, - for standard input, oci:, docker-archive:, dir:, layer:; see above
     #[arg(value_name = "SOURCE")]
     sources: Vec<PathBuf>,
     /// Begin with all that this image has
@@ -295,6 +296,7 @@ pub fn run(args: &BuildArgs, out: &mut Output) -> Result<Exit, Failure> {
     }
     let offset = format.options.extended.offset;
     let place = in_disk::place(&args.output, args.partition.as_ref(), offset)?;
+    warn_of_name(&args.output);
     if !args.force && !is_stream(&args.output) {
         may_replace(&args.output, place.as_ref())?;
     }
@@ -438,10 +440,7 @@ fn failure_of(image: &Path, error: &Error, bad_path: Exit) -> Failure {
         {
             Exit::Usage
         }
-        Error::Tar { .. }
-        | Error::Decompress { .. }
-        | Error::HardLink { .. }
-        | Error::NotADirectory { .. } => Exit::Damaged,
+        _ if is_of_archive(error) => Exit::Damaged,
         _ => Exit::CouldNot,
     };
     let failure = Failure::new(exit, error);
@@ -455,6 +454,18 @@ fn failure_of(image: &Path, error: &Error, bad_path: Exit) -> Failure {
     }
 }
 
+/// Whether an archive is wrong that an image is made from, or files are taken from.
+pub fn is_of_archive(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::Tar { .. }
+            | Error::Decompress { .. }
+            | Error::Bomb { .. }
+            | Error::HardLink { .. }
+            | Error::NotADirectory { .. }
+    )
+}
+
 /// The exit code for what is wrong with a container image.
 fn container_exit(error: &(dyn std::error::Error + 'static)) -> Exit {
     use uext4_image::oci::Fault;
@@ -463,7 +474,16 @@ fn container_exit(error: &(dyn std::error::Error + 'static)) -> Exit {
         .map(|error: &uext4_image::oci::Error| &error.fault)
     {
         Some(Fault::Reference { .. } | Fault::Digest { .. }) => Exit::Usage,
-        Some(Fault::Mismatch { .. } | Fault::Size { .. }) => Exit::Damaged,
+        Some(
+            Fault::Mismatch { .. }
+            | Fault::Size { .. }
+            | Fault::Missing { .. }
+            | Fault::Stored { .. }
+            | Fault::Json { .. }
+            | Fault::Document { .. }
+            | Fault::LayerCount { .. },
+        ) => Exit::Damaged,
+        Some(Fault::Archive(error)) if is_of_archive(error) => Exit::Damaged,
         _ => Exit::CouldNot,
     }
 }
@@ -482,10 +502,13 @@ pub fn print_report(
     if verbosity == Verbosity::Normal {
         let summary = &report.summary;
         let free = summary.free_blocks.saturating_mul(report.block_size.into());
+        let name = match is_stream(image) {
+            true => "an image on standard output".to_owned(),
+            false => image.display().to_string(),
+        };
         writeln!(
             out,
-            "made {}: {} of {} entries and {} of contents, {} free",
-            image.display(),
+            "made {name}: {} of {} entries and {} of contents, {} free",
             size_text(report.image_bytes),
             report.entries,
             size_text(report.content_bytes),

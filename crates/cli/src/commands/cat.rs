@@ -30,9 +30,8 @@ pub struct CatArgs {
 /// Prints the files; a file that cannot be read does not stop the others.
 pub fn run(args: &CatArgs, fs: &Image, out: &mut Output) -> Result<Exit, Failure> {
     let mut complaints = Complaints::new();
-    let mut piece = vec![0; PIECE];
     for path in &args.paths {
-        match print(fs, bytes(path.as_os_str()), &mut piece, out) {
+        match print(fs, bytes(path.as_os_str()), out) {
             Ok(()) => {}
             Err(Failure::BrokenPipe) => return Err(Failure::BrokenPipe),
             Err(Failure::Message { exit, what, .. }) => complaints.report(exit, what),
@@ -41,11 +40,16 @@ pub fn run(args: &CatArgs, fs: &Image, out: &mut Output) -> Result<Exit, Failure
     Ok(complaints.exit())
 }
 
-fn print(fs: &Image, path: &[u8], piece: &mut [u8], out: &mut Output) -> Result<(), Failure> {
+/// Prints a file.
+///
+/// # Errors
+/// Exit 1 for what is no file, 4 for damage; those of standard output.
+pub fn print(fs: &Image, path: &[u8], out: &mut Output) -> Result<(), Failure> {
     let inode = paths::resolve(fs, path, FollowLast::Yes)?;
     if inode.file_type == FileType::Directory {
         return Err(Failure::engine(escaped(path), &uext4::Error::IsDirectory));
     }
+    let mut piece = vec![0; PIECE.min(inode.size as usize + 1)];
     let (mut at, mut len) = (0, piece.len());
     let block_len = fs.geometry().block_size.len();
     loop {

@@ -19,7 +19,7 @@ use crate::failure::{Exit, Failure};
 use crate::format::random_uuid;
 use crate::image_copy::Copy;
 use crate::json::Json;
-use crate::overwrite::may_replace;
+use crate::overwrite::{may_replace, warn_of_name};
 use crate::progress::Copying;
 use crate::show::{escaped, uuid_text};
 use crate::{interrupt, open};
@@ -71,6 +71,7 @@ pub fn run(args: &CloneArgs, out: &mut Output) -> Result<Exit, Failure> {
     let source = open::to_copy(&args.place)?;
     let image = &source.place.image;
     open::must_not_be_mounted(image)?;
+    warn_of_name(&args.to);
     let replaced = replaced(image, &args.to, args.force)?;
     let progress = Copying::new(source.len);
     let _deferred = interrupt::defer();

@@ -7,12 +7,13 @@ mod checks;
 mod leftovers;
 mod wakeup;
 
-use std::io::Write;
+use std::io::{Write, stdout};
 
 use clap::Args;
 
 use super::Output;
 use crate::failure::{Exit, Failure};
+use crate::folded;
 use crate::json::Json;
 
 /// Show what this machine offers for mounts, and what is missing
@@ -110,10 +111,11 @@ pub fn run(args: &DoctorArgs, out: &mut Output) -> Result<Exit, Failure> {
 fn print(findings: &[Finding], can_mount: bool, out: &mut Output) -> Result<(), Failure> {
     for found in findings {
         let word = found.state.word();
-        writeln!(out, "{word:<8} {:<14} {}", found.subject, found.text)?;
+        let mut text = format!("{word:<8} {:<14} {}\n", found.subject, found.text);
         if let Some(remedy) = &found.remedy {
-            writeln!(out, "{:24}-> {remedy}", "")?;
+            text += &format!("{:24}-> {remedy}\n", "");
         }
+        out.write_all(folded::for_terminal(&text, &stdout()).as_bytes())?;
     }
     let verdict = match can_mount {
         true => "This user can mount images on this machine.",

@@ -129,6 +129,7 @@ impl FsckArgs {
             place: self.place(),
             options: Vec::new(),
             trace: Vec::new(),
+            wait: None,
         }
     }
 

@@ -8,9 +8,11 @@ use std::path::PathBuf;
 use clap::Args;
 use uext4::{FollowLast, Image, Inode};
 use uext4_image::{Existing, Get, GetError, GetReport as Report, Refused, Unreadable, Watcher};
+use uext4_ondisk::inode::FileType;
 
-use super::{Output, bytes};
+use super::{Output, bytes, cat};
 use crate::args::ImageArgs;
+use crate::examination::counted;
 use crate::failure::{Complaints, Exit, Failure};
 use crate::json::Json;
 use crate::messages;
@@ -28,8 +30,8 @@ use crate::show::escaped;
 /// restored.
 ///
 /// If DEST is a directory, the copy is made inside it under its own name (the contents of "/"
-/// directly in it); otherwise DEST is the name of the copy. Existing files are not replaced without
-/// --overwrite.
+/// directly in it); otherwise DEST is the name of the copy, and - is standard output, for a file.
+/// Existing files are not replaced without --overwrite.
 ///
 /// A file appears under its name when it is complete. After an interruption, the same command
 /// copies the rest: it accepts existing files that have the type, size and modification time of
@@ -59,6 +61,9 @@ pub struct GetArgs {
 /// Copies; what cannot be copied is reported and left out.
 pub fn run(args: &GetArgs, out: &mut Output) -> Result<Exit, Failure> {
     let fs = open::open(&args.image)?;
+    if args.dest.as_os_str() == "-" {
+        return to_standard_output(args, &fs, out);
+    }
     let path = &*paths::meant(&fs, bytes(args.path.as_os_str()));
     let top = paths::resolve(&fs, path, FollowLast::No)?;
     let what = Get {
@@ -87,6 +92,26 @@ pub fn run(args: &GetArgs, out: &mut Output) -> Result<Exit, Failure> {
         out.write_all(json.as_bytes())?;
     }
     Ok(exit)
+}
+
+/// Prints the file, which a directory cannot be.
+fn to_standard_output(args: &GetArgs, fs: &Image, out: &mut Output) -> Result<Exit, Failure> {
+    let usage = |what: &str| Failure::new(Exit::Usage, what);
+    if args.json {
+        return Err(usage(
+            "--json: standard output has the contents of the file",
+        ));
+    }
+    let path = bytes(args.path.as_os_str());
+    if paths::resolve(fs, path, FollowLast::Yes)?.file_type == FileType::Directory {
+        let what = format!(
+            "{}: a directory is not written to standard output",
+            escaped(path)
+        );
+        return Err(usage(&what).hint("`uext4 tar IMAGE PATH` writes it as an archive"));
+    }
+    cat::print(fs, path, out)?;
+    Ok(Exit::Success)
 }
 
 /// Copies a tree; what cannot be copied is reported and left out, or noted as missing.
@@ -160,18 +185,21 @@ impl Watcher for Shown<'_> {
 /// One line on standard error for each kind of thing that was not restored.
 fn warn(refused: &Refused) {
     if refused.xattrs > 0 {
-        messages::warning(format_args!(
-            "{} xattrs were refused by the destination",
-            refused.xattrs
-        ));
+        let count = counted(refused.xattrs, "extended attribute");
+        let was = if refused.xattrs == 1 { "was" } else { "were" };
+        messages::warning(format_args!("{count} {was} refused by the destination"));
     }
     if refused.owners > 0 {
-        messages::warning(format_args!("{} owners could not be set", refused.owners));
+        let count = counted(refused.owners, "owner");
+        messages::warning(format_args!("{count} could not be set"));
     }
     if refused.set_ids > 0 {
+        let (count, they) = match refused.set_ids {
+            1 => ("1 file".to_owned(), "it has"),
+            count => (format!("{count} files"), "they have"),
+        };
         messages::warning(format_args!(
-            "{} files lost set-user-id or set-group-id, as they have another owner here",
-            refused.set_ids
+            "{count} lost set-user-id or set-group-id, as {they} another owner here"
         ));
     }
 }

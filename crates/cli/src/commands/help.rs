@@ -1,11 +1,12 @@
 //! `help`: the page of a command, or of a topic that concerns many commands.
 
-use std::io::Write;
+use std::io::{Write, stdout};
 
 use clap::{Args, Command};
 
 use super::Output;
 use crate::failure::{Exit, Failure};
+use crate::folded;
 use crate::format::profile_page;
 use crate::help::{TOPICS, problem_page};
 
@@ -26,23 +27,24 @@ pub struct HelpArgs {
     subject: Option<String>,
 }
 
+fn print(page: &str, out: &mut Output) -> Result<Exit, Failure> {
+    out.write_all(folded::for_terminal(page, &stdout()).as_bytes())?;
+    Ok(Exit::Success)
+}
+
 /// Prints the page.
 pub fn run(args: &HelpArgs, mut command: Command, out: &mut Output) -> Result<Exit, Failure> {
     let Some(subject) = &args.subject else {
-        write!(out, "{}", command.render_long_help())?;
-        return Ok(Exit::Success);
+        return print(&command.render_long_help().to_string(), out);
     };
     if let Some(topic) = TOPICS.iter().find(|topic| topic.name == subject) {
-        out.write_all(topic.text.as_bytes())?;
-        return Ok(Exit::Success);
+        return print(topic.text, out);
     }
     if subject == PROFILES {
-        out.write_all(profile_page().as_bytes())?;
-        return Ok(Exit::Success);
+        return print(&profile_page(), out);
     }
     if subject == PROBLEMS {
-        out.write_all(problem_page().as_bytes())?;
-        return Ok(Exit::Success);
+        return print(&problem_page(), out);
     }
     command.build();
     match command.find_subcommand_mut(subject) {

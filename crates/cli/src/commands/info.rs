@@ -96,6 +96,8 @@ pub fn run(args: &InfoArgs, out: &mut Output) -> Result<Exit, Failure> {
 enum Fact {
     Text(String),
     Number(u64),
+    /// A number, shown as it is written in C.
+    Hex(u16),
     Signed(i64),
     /// Bytes, shown with a unit.
     Size(u64),
@@ -108,6 +110,7 @@ impl Fact {
         match self {
             Self::Text(text) => text.clone(),
             Self::Number(number) => number.to_string(),
+            Self::Hex(number) => format!("{number:#x}"),
             Self::Signed(number) => number.to_string(),
             Self::Size(bytes) => format!("{bytes} ({})", size_text(*bytes)),
             Self::Time(0) => "never".to_owned(),
@@ -120,6 +123,7 @@ impl Fact {
         match self {
             Self::Text(text) => json.string(text),
             Self::Number(number) | Self::Size(number) => json.number(*number),
+            Self::Hex(number) => json.number(*number),
             Self::Signed(number) | Self::Time(number) => json.number(*number),
         }
     }

@@ -25,16 +25,19 @@ use uext4_image::walk::{Entry, Order, Step, Walk, joined};
 #[command(disable_help_flag = true, arg = long_help())]
 #[command(after_help = "Examples:
   uext4 ls disk.img
-  uext4 ls -l disk.img /etc
+  uext4 ls -l disk.img /etc /srv
   uext4 ls -lR disk.img / | grep rws
   uext4 ls --json disk.img /etc | jq -r '.[].path'")]
 pub struct LsArgs {
-    /// Directory or file in the image
+    /// Directories or files in the image
     #[arg(value_name = "PATH", default_value = "/", hide_default_value = true)]
-    path: PathBuf,
+    paths: Vec<PathBuf>,
     /// Print type, mode, links, owner, group, size, modification time and link target
     #[arg(short)]
     long: bool,
+    /// As -l; owners and groups are always shown as numbers
+    #[arg(short, long)]
+    numeric_uid_gid: bool,
     /// List subdirectories recursively
     #[arg(short = 'R')]
     recursive: bool,
@@ -62,13 +65,6 @@ pub struct LsArgs {
 
 /// Prints the list.
 pub fn run(args: &LsArgs, fs: &Image, out: &mut Output) -> Result<Exit, Failure> {
-    let path = bytes(args.path.as_os_str());
-    let last = match args.directory {
-        true => FollowLast::No,
-        false => FollowLast::Yes,
-    };
-    let top = paths::resolve(fs, path, last)?;
-    let is_dir = top.file_type == FileType::Directory && !args.directory;
     let mut list = List {
         fs,
         args,
@@ -76,28 +72,16 @@ pub fn run(args: &LsArgs, fs: &Image, out: &mut Output) -> Result<Exit, Failure>
         out,
         json: Json::new(),
         complaints: Complaints::new(),
+        is_begun: false,
     };
     if args.json {
         list.json.open_array();
     }
-    let mut walk = Walk::new(fs, top, Order::Listing);
-    while let Some(step) = walk.step() {
-        match step {
-            Step::Entry(entry) => {
-                if let Some(problem) = &entry.problem {
-                    list.complaints.report(
-                        Exit::Damaged,
-                        format_args!("{}: {problem}", escaped(&joined(path, walk.path()))),
-                    );
-                }
-                if entry.depth > 0 || !is_dir {
-                    list.entry(&entry, &joined(path, walk.path()))?;
-                }
-            }
-            Step::Enter(_) if args.directory => break,
-            Step::Enter(_) if walk.depth() > 1 && !args.recursive => break,
-            Step::Enter(_) => list.heading(&joined(path, walk.path()), walk.path().is_empty())?,
-            Step::Leave => {}
+    for path in &args.paths {
+        match (list.operand(bytes(path.as_os_str())), &args.paths[..]) {
+            (Err(failure), [_]) => return Err(failure),
+            (Err(failure), _) => list.complaints.failure(failure)?,
+            (Ok(()), _) => {}
         }
     }
     if args.json {
@@ -113,18 +97,54 @@ struct List<'a> {
     out: &'a mut Output,
     json: Json,
     complaints: Complaints,
+    /// Something was listed before.
+    is_begun: bool,
 }
 
 impl List<'_> {
-    fn heading(&mut self, path: &[u8], first: bool) -> Result<(), Failure> {
-        if self.args.recursive && !self.args.json {
-            let gap = if first { "" } else { "\n" };
+    /// Lists one of the paths.
+    fn operand(&mut self, path: &[u8]) -> Result<(), Failure> {
+        let args = self.args;
+        let last = match args.directory {
+            true => FollowLast::No,
+            false => FollowLast::Yes,
+        };
+        let top = paths::resolve(self.fs, path, last)?;
+        let is_dir = top.file_type == FileType::Directory && !args.directory;
+        let mut walk = Walk::new(self.fs, top, Order::Listing);
+        while let Some(step) = walk.step() {
+            let path = joined(path, walk.path());
+            match step {
+                Step::Entry(entry) => {
+                    if let Some(problem) = &entry.problem {
+                        let what = format_args!("{}: {problem}", escaped(&path));
+                        self.complaints.report(Exit::Damaged, what);
+                    }
+                    if entry.depth > 0 || !is_dir {
+                        self.entry(&entry, &path)?;
+                    }
+                }
+                Step::Enter(_) if args.directory => break,
+                Step::Enter(_) if walk.depth() > 1 && !args.recursive => break,
+                Step::Enter(_) => self.heading(&path)?,
+                Step::Leave => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn heading(&mut self, path: &[u8]) -> Result<(), Failure> {
+        let is_wanted = self.args.recursive || self.args.paths.len() > 1;
+        if is_wanted && !self.args.json {
+            let gap = if self.is_begun { "\n" } else { "" };
             writeln!(self.out, "{gap}{}:", escaped(path))?;
+            self.is_begun = true;
         }
         Ok(())
     }
 
     fn entry(&mut self, entry: &Entry, path: &[u8]) -> Result<(), Failure> {
+        self.is_begun = true;
         if self.args.json {
             return self.object(entry, path);
         }
@@ -135,13 +155,17 @@ impl List<'_> {
         match &entry.inode {
             Err(error) => {
                 self.complaints.engine(escaped(path), error);
-                let unknown = if self.args.long { "?????????? " } else { "" };
+                let unknown = if self.is_long() { "?????????? " } else { "" };
                 writeln!(self.out, "{unknown}{}", escaped(name))?;
             }
-            Ok(inode) if self.args.long => self.line(inode, name, path)?,
+            Ok(inode) if self.is_long() => self.line(inode, name, path)?,
             Ok(inode) => writeln!(self.out, "{}", self.colors.paint(name, inode))?,
         }
         Ok(())
+    }
+
+    fn is_long(&self) -> bool {
+        self.args.long || self.args.numeric_uid_gid
     }
 
     fn line(&mut self, inode: &Inode, name: &[u8], path: &[u8]) -> Result<(), Failure> {

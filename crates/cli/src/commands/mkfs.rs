@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use uext4_blockdev::partition::{Name, Place, Window};
-use uext4_blockdev::{Access, BlockDevice, FileDevice, SubDevice};
+use uext4_blockdev::{Access, BlockDevice, FileDevice, SubDevice, host};
 use uext4_image::{Output as ImageOutput, Size};
 use uext4_mkfs::{Layout, Options};
 use uext4_ondisk::GroupNr;
@@ -23,7 +23,7 @@ use crate::json::Json;
 use crate::messages;
 use crate::mke2fs::CompatArgs;
 use crate::open;
-use crate::overwrite::{may_format, may_replace};
+use crate::overwrite::{may_format, may_replace, warn_of_name};
 use crate::show::{size_text, uuid_text};
 
 /// Make an empty file system, with the flags and the choices of mke2fs 1.47
@@ -78,11 +78,13 @@ pub struct MkfsArgs {
 
 /// Makes the file system.
 pub fn run(args: &MkfsArgs, out: &mut Output) -> Result<Exit, Failure> {
+    warn_of_name(&args.image);
     if let Some(source) = &args.source {
         return filled(args, source, out);
     }
     let mut format = args.format.read()?;
     note(args, &format)?;
+    format.options.is_revision_0 = args.compat.is_revision_0();
     if args.compat.keeps_blocks() {
         format.options.extended.discard = false;
     }
@@ -126,6 +128,7 @@ fn note(args: &MkfsArgs, format: &Format) -> Result<(), Failure> {
 fn filled(args: &MkfsArgs, source: &Path, out: &mut Output) -> Result<Exit, Failure> {
     let mut format = args.format.read()?;
     note(args, &format)?;
+    format.options.is_revision_0 = args.compat.is_revision_0();
     // As mke2fs has it, whatever the size.
     format.reserved = format.reserved.or(Some(format.options.reserved_percent));
     let offset = format.options.extended.offset;
@@ -292,7 +295,7 @@ fn print_layout(args: &MkfsArgs, layout: &Layout, out: &mut Output) -> Result<()
             list.join(", ")
         )?;
     }
-    let is_root = rustix::process::geteuid().is_root();
+    let is_root = host::effective_user() == 0;
     if !is_root && !args.format.has_root_owner() {
         writeln!(
             out,

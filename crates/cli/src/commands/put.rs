@@ -9,6 +9,7 @@ use clap::Args;
 use uext4::{FileType, FollowLast};
 use uext4_image::{Attributes, Error as PutError, Existing, PutOptions, PutReport, SourceOptions};
 
+use super::build::is_of_archive;
 use super::bytes;
 use super::change::{Operands, Operation, Target, about, about_new, by_root, last_name};
 use crate::failure::{Exit, Failure, exit_of};
@@ -293,6 +294,7 @@ pub fn exit(error: &PutError) -> Exit {
             Exit::Incomplete
         }
         PutError::Changed { .. } => Exit::Incomplete,
+        error if is_of_archive(error) => Exit::Damaged,
         _ => Exit::CouldNot,
     }
 }

@@ -26,7 +26,7 @@ use crate::examination::{ExamineArgs, Watching, counted};
 use crate::failure::{Exit, Failure};
 use crate::json::Json;
 use crate::missing::Missing;
-use crate::{identify, interrupt, messages, open, paths};
+use crate::{identify, interrupt, messages, open, paths, rescue_map};
 
 use record::{Known, Problems, append, new_file, unused};
 
@@ -48,6 +48,7 @@ const MEMORY: u64 = 96 << 20;
 #[command(after_help = "Examples:
   uext4 salvage disk.img -o rescued
   uext4 salvage disk.img -o rescued.tar
+  uext4 salvage --map disk.map disk.img -o rescued   # both made by ddrescue
   uext4 salvage --deleted disk.img -o rescued   # deleted files too, where they can be found
   jq -r 'select(.contents == \"partial\").path' rescued/salvage.jsonl")]
 pub struct SalvageArgs {
@@ -59,6 +60,9 @@ pub struct SalvageArgs {
     /// Also copy deleted files whose blocks are still free to OUT/deleted/#INODE
     #[arg(long)]
     deleted: bool,
+    /// Take what this map of ddrescue does not call rescued for unreadable, not for zeroes
+    #[arg(long, value_name = "FILE")]
+    map: Option<PathBuf>,
     /// Print one JSON object about what was read
     #[arg(long)]
     json: bool,
@@ -74,7 +78,11 @@ pub fn run(args: &SalvageArgs, out: &mut Output) -> Result<Exit, Failure> {
         let what = "--deleted needs a directory: give -o a name that does not end in .tar";
         return Err(Failure::new(Exit::Usage, what));
     }
-    let device = open::to_salvage(&args.examine.image, Access::ReadOnly)?;
+    let image = &args.examine.image;
+    let device = match &args.map {
+        Some(map) => rescue_map::open(image, map)?,
+        None => open::to_salvage(image, Access::ReadOnly)?,
+    };
     open::warn_if_mounted(&args.examine.image.place.image);
     let deferred = interrupt::defer();
     let readable = examine(args, &device)?;

@@ -1,5 +1,6 @@
 //! `script`: runs many commands in one opening of an image.
 
+mod answer;
 mod shapes;
 
 use std::ffi::OsString;
@@ -7,6 +8,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
+use clap::error::ErrorKind::InvalidValue;
 use clap::{ArgMatches, Args, Command, CommandFactory, FromArgMatches, Parser};
 use uext4::{Image, Volume};
 use uext4_remote::Tree;
@@ -47,6 +49,10 @@ pub struct ScriptArgs {
     /// Continue after errors
     #[arg(long)]
     keep_going: bool,
+    /// Print one JSON object for each command: its line, whether it succeeded, what it printed (as
+    /// JSON if it was asked for that, else as text), its errors and warnings
+    #[arg(long)]
+    json: bool,
 }
 
 /// A line.
@@ -198,11 +204,13 @@ pub fn run_all(fs: &Volume, lines: &mut dyn BufRead, out: Box<dyn Write>) -> Res
         place,
         options: Vec::new(),
         trace: Vec::new(),
+        wait: None,
     };
     let args = ScriptArgs {
         image,
         file: None,
         keep_going: true,
+        json: false,
     };
     run_lines(
         &args,
@@ -228,21 +236,18 @@ fn run_lines(
         if read == 0 {
             break;
         }
-        let mut complaints = Complaints::of_line(number);
         let cut = bytes.len() as u64 == LINE_MAX;
-        let done = match cut {
-            true => Err(Failure::new(Exit::Usage, "the line is too long")),
-            false => match parsed(&mut parsers, &bytes) {
-                Ok(Some(line)) => run_line(args, fs, &line, &mut complaints, out),
-                Ok(None) => Ok(Exit::Success),
-                Err(error) => not_a_line(&error, out),
-            },
+        let parsed = match cut {
+            true => Err(clap::Error::raw(InvalidValue, "the line is too long")),
+            false => parsed(&mut parsers, &bytes),
         };
-        match done {
-            Ok(exit) => worst = worst.max(exit),
-            Err(failure) => complaints.failure(failure)?,
-        }
-        worst = worst.max(complaints.exit());
+        worst = worst.max(match (parsed, args.json) {
+            (Ok(None), _) => Exit::Success,
+            (line, false) => one(args, fs, line, Complaints::of_line(number), out)?,
+            (line, true) => answer::answer(number, out, |out| {
+                one(args, fs, line, Complaints::new(), out)
+            })?,
+        });
         // What was shown is seen before the next is done.
         out.flush()?;
         if worst != Exit::Success && (!args.keep_going || cut) {
@@ -250,6 +255,28 @@ fn run_lines(
         }
     }
     Ok(worst)
+}
+
+/// Runs one line, and reports its failure.
+fn one(
+    args: &ScriptArgs,
+    fs: &Tree,
+    line: Result<Option<Line>, clap::Error>,
+    mut complaints: Complaints,
+    out: &mut Output,
+) -> Result<Exit, Failure> {
+    let done = match line {
+        Ok(Some(line)) => run_line(args, fs, &line, &mut complaints, out),
+        Ok(None) => Ok(Exit::Success),
+        Err(error) => not_a_line(&error, out),
+    };
+    match done {
+        Ok(exit) => Ok(exit.max(complaints.exit())),
+        Err(failure) => {
+            complaints.failure(failure)?;
+            Ok(complaints.exit())
+        }
+    }
 }
 
 /// What a line says; `None` if that is nothing.
@@ -267,7 +294,7 @@ fn words(line: &[u8]) -> Result<Vec<OsString>, clap::Error> {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     let words = shlex::bytes::split(line).ok_or_else(|| {
         let what = "a closing quote is missing, or nothing follows a backslash";
-        clap::Error::raw(clap::error::ErrorKind::InvalidValue, what)
+        clap::Error::raw(InvalidValue, what)
     })?;
     Ok(words.into_iter().map(OsString::from_vec).collect())
 }

@@ -5,7 +5,7 @@
 
 mod header;
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::ops::Range;
 use std::path::PathBuf;
 
@@ -56,6 +56,11 @@ pub struct TarArgs {
 
 /// Writes the archive.
 pub fn run(args: &TarArgs, out: &mut Output) -> Result<Exit, Failure> {
+    if io::stdout().is_terminal() {
+        let what = "an archive is not written to a terminal";
+        return Err(Failure::new(Exit::Usage, what)
+            .hint("`uext4 tar IMAGE > FILE` stores it, and `uext4 tar IMAGE | tar -t` lists it"));
+    }
     let fs = open::open(&args.image)?;
     let path = &*paths::meant(&fs, bytes(args.path.as_os_str()));
     let top = paths::resolve(&fs, path, FollowLast::Yes)?;

@@ -19,6 +19,7 @@
 //! | [`replacing`] | what is overwritten only after a question, or with an option? |
 //! | [`foreign`] | what is said of images that hold something else than ext? |
 //! | [`changing`] | do the commands that change leave what their namesakes leave? |
+//! | [`accepted`] | is what people type at first taken, and what other programs write? |
 //! | [`acls`] | do `setfacl` and `getfacl` what the real ones do on a mount? |
 //! | [`flags`] | do `chattr` and `lsattr` what the real ones do on a mount? |
 //! | [`sharing`] | does `dedup-xattrs` merge equal blocks of attributes, and nothing else? |
@@ -62,6 +63,7 @@
 //! [`tree`] fills, [`oracle`] walks, [`host`] and [`served`] mount, [`transport`] says over what.
 //! What needs root or a tool says so and skips.
 
+mod accepted;
 mod acls;
 mod atomic;
 mod attributes;

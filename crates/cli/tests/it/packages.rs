@@ -68,6 +68,7 @@ fn an_installation_is_complete_and_is_removed_without_a_trace() {
         "sbin/mount.fuse.uext4",
         "sbin/umount.fuse.uext4",
         "sbin/fsck.uext4",
+        "sbin/mkfs.uext4",
         "share/man/man1/uext4.1.gz",
         "share/man/man1/uext4-mount.1.gz",
         "share/bash-completion/completions/uext4",

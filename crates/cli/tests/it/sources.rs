@@ -157,6 +157,83 @@ fn get_gives_owners_and_devices_to_fakeroot() {
 }
 
 #[test]
+fn attributes_that_fakeroot_fakes_are_copied_both_ways() {
+    if !has_tool("fakeroot") || !has_tool("setcap") || !has_tool("setfattr") {
+        return;
+    }
+    let scratch = scratch();
+    let dir = text(scratch.path());
+    // A device of the system's own and a trusted attribute take root.
+    let script = "cd $1 && mkdir r && cp /bin/true r/ping && setcap cap_net_raw+ep r/ping \
+                  && setfattr -n user.x -v 1 r/ping && setfattr -n trusted.y -v 2 r \
+                  && $2 build -q r -o a.img && $2 mkfs -q -d r c.img 20M \
+                  && $2 mkfs -q p.img 20M && $2 put p.img r/ping / \
+                  && $2 get a.img / out && getcap out/ping && getfattr -dm- out out/ping";
+    let command = ["sh", "-ec", script, "sh", dir, UEXT4];
+    let output = match rustix::process::geteuid().is_root() && has_tool("setpriv") {
+        // Root needs nothing of it: fakeroot must not be able to do it in earnest.
+        true => {
+            let ids = [
+                "--reuid=65534",
+                "--regid=65534",
+                "--clear-groups",
+                "fakeroot",
+            ];
+            std::os::unix::fs::chown(scratch.path(), Some(65534), Some(65534)).unwrap();
+            run("setpriv", &[&ids[..], &command].concat())
+        }
+        false => run("fakeroot", &command),
+    };
+    let output = String::from_utf8_lossy(&output).into_owned();
+    assert!(output.contains("out/ping cap_net_raw=ep"), "{output}");
+    for attribute in ["user.x=\"1\"", "trusted.y=\"2\""] {
+        assert!(output.contains(attribute), "{output}");
+    }
+    for image in ["a.img", "c.img", "p.img"] {
+        let image = scratch.path().join(image);
+        let ping = uext4_ok(&["getfattr", "-d", text(&image), "/ping"]);
+        let ping = String::from_utf8_lossy(&ping).into_owned();
+        for attribute in ["security.capability=", "user.x="] {
+            assert!(ping.contains(attribute), "{image:?}: {ping}");
+        }
+    }
+}
+
+#[test]
+fn a_program_into_which_fakeroot_is_not_loaded_says_so() {
+    let scratch = scratch();
+    let (source, image) = (scratch.path().join("source"), scratch.path().join("image"));
+    fs::create_dir(&source).unwrap();
+    let build = |preload: &str| {
+        let built = Command::new(UEXT4)
+            .args(["build", "-qF", text(&source), "-o", text(&image)])
+            .env("LD_PRELOAD", preload)
+            .output()
+            .unwrap();
+        assert!(built.status.success());
+        String::from_utf8_lossy(&built.stderr).into_owned()
+    };
+    // The loader leaves out what it does not find, as it does in a static program.
+    let said = build("/nowhere/libfakeroot-sysv.so");
+    assert!(said.contains("libfakeroot is not loaded"), "{said}");
+    assert!(!build("/nowhere/libother.so").contains("is not loaded"));
+}
+
+#[test]
+fn an_archive_of_a_container_image_is_read_from_standard_input() {
+    if !has_tool("umoci") {
+        return;
+    }
+    let scratch = scratch();
+    let dir = text(scratch.path());
+    let script = "cd $1 && echo hello > file && umoci init --layout l && umoci new --image l:v1 \
+                  && umoci insert --image l:v1 file /file && tar -C l -cf l.tar . \
+                  && $2 build -q oci:l:v1 -o a.img && cat l.tar | $2 build -q oci-archive:-:v1 -o b.img \
+                  && cmp a.img b.img";
+    run("sh", &["-ec", script, "sh", dir, UEXT4]);
+}
+
+#[test]
 fn put_takes_the_owner_as_build_does() {
     let scratch = scratch();
     let (image, file) = (scratch.path().join("image"), scratch.path().join("file"));

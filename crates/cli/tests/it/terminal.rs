@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use crate::host::{UEXT4, has_tool, scratch, text, uext4_ok};
+use crate::host::{UEXT4, has_tool, scratch, text, uext4, uext4_ok};
 
 /// Runs a command line on a terminal of its own, and returns what it wrote there.
 fn on_terminal(line: &str, environment: &[(&str, &str)]) -> Option<String> {
@@ -41,6 +41,60 @@ fn names_have_the_colors_of_ls_on_a_terminal_only() {
     assert!(!piped.contains(&0x1b));
     let tree = uext4_ok(&["tree", "--color", text(&image)]);
     assert!(tree.contains(&0x1b));
+}
+
+#[test]
+fn no_archive_is_written_to_a_terminal() {
+    let scratch = scratch();
+    let source = scratch.path().join("source");
+    fs::create_dir(&source).unwrap();
+    let image = scratch.path().join("image");
+    uext4_ok(&["build", "-q", text(&source), "-o", text(&image)]);
+    let line = format!("{UEXT4} tar {}; echo ended with $?", text(&image));
+    let Some(shown) = on_terminal(&line, &[]) else {
+        return;
+    };
+    assert!(shown.contains("not written to a terminal"), "{shown:?}");
+    assert!(
+        shown.contains("ended with 2") && !shown.contains('\0'),
+        "{shown:?}"
+    );
+}
+
+#[test]
+fn a_narrow_terminal_gets_whole_words() {
+    for command in [
+        "",
+        "help sizes",
+        "help examples",
+        "help exit-codes",
+        "doctor",
+        "ls none.img",
+    ] {
+        let line = format!("stty cols 60; {UEXT4} {command}");
+        let Some(shown) = on_terminal(&line, &[]) else {
+            return;
+        };
+        let wide = uext4(&command.split_whitespace().collect::<Vec<_>>());
+        let wide = [wide.stdout, wide.stderr].concat();
+        let words = |text: &str| {
+            text.split_whitespace()
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        };
+        assert!(
+            shown.lines().all(|line| line.chars().count() <= 60),
+            "{shown}"
+        );
+        // The measurement of the processor is another one each time.
+        if command != "doctor" {
+            assert_eq!(
+                words(&shown),
+                words(&String::from_utf8_lossy(&wide)),
+                "{command}"
+            );
+        }
+    }
 }
 
 #[test]

@@ -29,7 +29,7 @@ fn time(lo: u32, hi: u8) -> Fact {
 pub fn settings(fs: &Image) -> Facts {
     let sb = fs.superblock();
     let mut facts = vec![
-        ("magic", number(sb.s_magic.get())),
+        ("magic", Fact::Hex(sb.s_magic.get())),
         ("revision", number(sb.s_rev_level.get())),
         ("flags", text(flags(sb))),
         ("default_mount_options", text(mount_options(sb))),

@@ -14,6 +14,12 @@ const PIECE: usize = 1 << 20;
 /// Hashes remembered for further names, at most: some 32 MiB. Beyond, files are hashed again.
 const REMEMBERED_MAX: usize = 1 << 19;
 
+/// Most bytes of holes that are hashed in all files together: an image of a few blocks may have
+/// files of holes that take years.
+const HOLES_MAX: u64 = 1 << 40;
+/// What is said of a file that passes this.
+pub const TOO_MANY_HOLES: &str = "holes of more than 1 TiB in the files up to this one";
+
 /// A SHA-256.
 pub type Sum = [u8; 32];
 
@@ -26,6 +32,8 @@ pub struct Sums {
     single: InodeSet,
     /// Files with more, and the names still to come.
     linked: HashMap<Ino, (Sum, u16)>,
+    /// Bytes of holes that may still be hashed.
+    holes_left: u64,
 }
 
 impl Sums {
@@ -36,14 +44,15 @@ impl Sums {
             budget: Budget::new(fs),
             single: InodeSet::default(),
             linked: HashMap::new(),
+            holes_left: HOLES_MAX,
         }
     }
 
-    /// The hash of a file's contents.
+    /// The hash of a file's contents; `None` for one with more holes than may still be hashed.
     ///
     /// # Errors
     /// Damage of the file, one with more names than links included; device errors.
-    pub fn of(&mut self, fs: &Image, inode: &Inode) -> Result<Sum, Error> {
+    pub fn of(&mut self, fs: &Image, inode: &Inode) -> Result<Option<Sum>, Error> {
         if inode.links < 2 {
             if !self.single.insert(inode.ino) {
                 return Err(Error::Corrupt(Damage::InodeField {
@@ -61,23 +70,27 @@ impl Sums {
             if *left == 0 {
                 self.linked.remove(&inode.ino);
             }
-            return Ok(sum);
+            return Ok(Some(sum));
         }
-        let sum = self.hash(fs, inode)?;
+        let Some(sum) = self.hash(fs, inode)? else {
+            return Ok(None);
+        };
         if self.linked.len() < REMEMBERED_MAX {
             self.linked.insert(inode.ino, (sum, inode.links - 1));
         }
-        Ok(sum)
+        Ok(Some(sum))
     }
 
     /// Holes are hashed without being read.
-    fn hash(&mut self, fs: &Image, inode: &Inode) -> Result<Sum, Error> {
+    fn hash(&mut self, fs: &Image, inode: &Inode) -> Result<Option<Sum>, Error> {
         let mut hasher = Sha256::new();
         let mut at = 0;
         for range in fs.data_ranges(inode)? {
             let range = range?;
             self.budget.take(inode, &range)?;
-            zeroes(&mut hasher, range.start.saturating_sub(at));
+            if !self.zeroes(&mut hasher, range.start.saturating_sub(at)) {
+                return Ok(None);
+            }
             at = range.start;
             while at < range.end {
                 let want = self.piece.len().min((range.end - at) as usize);
@@ -89,8 +102,20 @@ impl Sums {
                 at += got as u64;
             }
         }
-        zeroes(&mut hasher, inode.size.saturating_sub(at));
-        Ok(hasher.finalize().into())
+        match self.zeroes(&mut hasher, inode.size.saturating_sub(at)) {
+            true => Ok(Some(hasher.finalize().into())),
+            false => Ok(None),
+        }
+    }
+
+    /// Hashes a hole; false if there are too many.
+    fn zeroes(&mut self, hasher: &mut Sha256, count: u64) -> bool {
+        let Some(left) = self.holes_left.checked_sub(count) else {
+            return false;
+        };
+        self.holes_left = left;
+        zeroes(hasher, count);
+        true
     }
 }
 
