@@ -12,7 +12,6 @@ use crate::failure::{Exit, Failure};
 use crate::part::part;
 use crate::still::Still;
 use crate::{identify, open};
-use crate::{identify, open};
 
 /// Most lines that are read.
 const LINES_MAX: usize = 4 << 20;
