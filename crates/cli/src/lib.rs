@@ -15,6 +15,7 @@ mod color;
 mod command_line;
 mod commands;
 mod contents;
+mod cut_repair;
 mod deleted;
 mod device_failure;
 mod ending;

@@ -17,6 +17,7 @@ use uext4_remote::snapshot::Disk;
 use uext4_remote::{RemoteTree, Tree};
 
 use crate::args::{ImageArgs, PlaceArgs, WriteArgs};
+use crate::cut_repair;
 use crate::device_failure::device_failure;
 use crate::ending::{after_ending, wait_for_others};
 use crate::failure::{Exit, Failure, MAKE_WRITABLE};
@@ -126,6 +127,7 @@ fn open_whole(
     }
     if let Ok(fs) = &opened {
         warn_of(image, fs.rescue());
+        cut_repair::seen(image, fs.rescue().cut_repair);
     }
     opened.map_err(|error| {
         let failure = Failure::engine(place.image.display(), &error);
@@ -428,6 +430,7 @@ fn open_claimed(
     let opened = Volume::open(device, Arc::new(SystemClock), options);
     if let Ok(fs) = &opened {
         warn_of(&place.image, fs.rescue());
+        cut_repair::finished(&place.image, fs.rescue().cut_repair);
         if fs.superblock().s_state.get() & STATE_ERROR != 0 {
             messages::warning(format_args!(
                 "{}: errors are recorded in the file system: unmount it soon, and repair it with \
@@ -439,6 +442,9 @@ fn open_claimed(
     opened.map_err(|error| {
         let failure = Failure::engine(place.image.display(), &error);
         match error {
+            uext4::Error::Corrupt(Damage::RepairLog) => {
+                failure.hint("until then the image can only be read, as the repair left it")
+            }
             uext4::Error::Corrupt(Damage::DeviceTooSmall { .. }) => failure.hint(
                 "the image is cut off and can only be read: `uext4 get`, `uext4 tar`, `uext4 mount -o \
                  ro`",

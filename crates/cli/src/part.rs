@@ -13,6 +13,7 @@ use uext4_ondisk::superblock::{SUPERBLOCK_OFFSET, SuperBlock};
 use uext4_ondisk::{Damage, Geometry};
 
 use crate::args::PlaceArgs;
+use crate::cut_repair;
 use crate::device_failure::device_failure;
 use crate::failure::{Exit, Failure};
 use crate::identify;
@@ -195,11 +196,15 @@ pub fn holds_ext(device: &dyn BlockDevice) -> bool {
     let present = device.len().saturating_sub(SUPERBLOCK_OFFSET).min(1024);
     // OK to cast: at most 1024.
     let part = &mut bytes[..present as usize];
-    device.read_at(SUPERBLOCK_OFFSET, part).is_ok()
-        && !matches!(
-            SuperBlock::parse(&bytes),
-            Err(Damage::SuperblockMagic { .. })
-        )
+    if device.read_at(SUPERBLOCK_OFFSET, part).is_err() {
+        return false;
+    }
+    let has_magic = !matches!(
+        SuperBlock::parse(&bytes),
+        Err(Damage::SuperblockMagic { .. })
+    );
+    // That of a repair which was cut off comes back with the rest of it.
+    has_magic || cut_repair::is_named_by(&bytes)
 }
 
 /// Where in the image the file system lies, and where it ends at the latest.

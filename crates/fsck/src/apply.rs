@@ -4,12 +4,13 @@
 use std::path::Path;
 
 use uext4_blockdev::BlockDevice;
+use uext4_redo::UnfinishedRepair;
 
 use crate::error::Result;
 pub use crate::mmp::{Pause, abandoned_number, clear_mark};
 use crate::mmp::{refuse_hash_tree, while_claimed};
 use crate::overlay::Overlay;
-use crate::redo::{UnfinishedRepair, Writes};
+use crate::redo::Writes;
 use crate::undo;
 
 /// Writes a plan to the device that it was made from, and returns how many blocks change. With
@@ -55,7 +56,8 @@ pub fn finish(
     repair: &UnfinishedRepair,
     pause: &Pause<'_>,
 ) -> Result<()> {
-    while_claimed(device, device, pause, || repair.finish(device))
+    refuse_hash_tree(device)?;
+    Ok(repair.finish_claimed(device, pause)?)
 }
 
 /// Writes a plan to a copy of the device that it was made from, and returns how many blocks

@@ -80,5 +80,16 @@ impl Error {
     }
 }
 
+impl From<uext4_redo::Error> for Error {
+    fn from(error: uext4_redo::Error) -> Self {
+        match error {
+            uext4_redo::Error::Device(error) => Self::Device(error),
+            other => Self::Refused {
+                what: other.to_string(),
+            },
+        }
+    }
+}
+
 /// Result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

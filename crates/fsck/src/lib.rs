@@ -97,11 +97,12 @@ pub use options::{Options, SharedBlocks};
 pub use overlay::{ChangedBlock, Overlay};
 pub use problem::{Loss, Problem, Severity};
 pub use record::{Record, When};
-pub use redo::{FoundLog, UnfinishedRepair, Writes};
+pub use redo::Writes;
 pub use report::{Cause, Observer, Pass, Progress};
 pub use run::{Outcome, examine, findings, plan};
 pub use summary::Summary;
 pub use superblock::{Guess, guess};
+pub use uext4_redo::{FoundLog, UnfinishedRepair};
 
 #[cfg(test)]
 mod tests;

@@ -23,8 +23,9 @@ use crate::account::Lost;
 use crate::error::{Error, Result};
 use crate::finding::Finding;
 use crate::overlay::{ChangedBlock, Overlay};
-use crate::redo::{LogRun, UnfinishedRepair, Writes};
+use crate::redo::Writes;
 use crate::report::Cause;
+use uext4_redo::{LogRun, UnfinishedRepair};
 
 /// Equal bytes between two changes that are shown as one.
 const GAP: usize = 8;

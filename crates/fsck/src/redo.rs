@@ -19,27 +19,22 @@
 //! A superblock with other contents is that of a file system that was in use since the cut: the
 //! log is then out of date, and never written.
 
-mod log;
-mod places;
-pub mod primary;
+mod room;
 #[cfg(test)]
 mod tests;
-mod unfinished;
 
 use uext4_blockdev::BlockDevice;
 use uext4_ondisk::num::{index, len64};
 use uext4_ondisk::repair_log::{BLOCKS_MAX, RepairPointer, log_blocks, runs_max};
 use uext4_ondisk::superblock::{SUPERBLOCK_OFFSET, SuperBlock};
 use uext4_ondisk::{BlockSize, Pblk};
+use uext4_redo::{Log, LogRun, Places, UnfinishedRepair, primary};
 
 use crate::clusters::ClusterSet;
 use crate::error::{Error, Result};
 use crate::overlay::Overlay;
 use crate::report::Cause;
-use log::Log;
-pub use places::LogRun;
-use places::{Places, Wanted, find_room};
-pub use unfinished::{FoundLog, UnfinishedRepair};
+use room::{Wanted, find_room};
 
 /// What a plan writes, and where its log goes.
 #[derive(Debug)]
@@ -151,7 +146,7 @@ impl Writes {
     /// Of the device and of the overlay.
     pub fn becoming<'a>(&'a self, plan: &'a Overlay) -> Result<Becoming<'a>> {
         let log = self.log.as_ref();
-        let log = log.map(|places| Log::new(plan, &self.numbers, places));
+        let log = log.map(|places| Log::new(plan, self.block_size, &self.numbers, places));
         Ok(Becoming {
             plan,
             log: log.transpose()?,
@@ -171,7 +166,12 @@ impl Writes {
             what: "the redo log (an undo file, given by --undo, makes up for it)",
         };
         let places = self.log.as_ref().ok_or(no_room)?;
-        let log = Log::new(plan, &self.numbers, places)?;
+        // The log of an earlier repair may lie where this one goes, and what it changes is part of
+        // this plan, which was made of what it leaves.
+        if let Some(earlier) = UnfinishedRepair::find(device)? {
+            earlier.finish(device)?;
+        }
+        let log = Log::new(plan, self.block_size, &self.numbers, places)?;
         let mut content = vec![0; self.block_size.len()];
         for (number, block) in (0..).zip(log.blocks()) {
             log.content(number, &mut content)?;
@@ -186,7 +186,8 @@ impl Writes {
         primary::change(&mut superblock, |bytes| pointer.store(bytes));
         primary::write_second_sector(device, &superblock)?;
         let (blocks, places) = (self.count(), places.clone());
-        UnfinishedRepair::new(pointer, self.block_size, blocks, places).finish(device)
+        let repair = UnfinishedRepair::new(pointer, self.block_size, blocks, places);
+        Ok(repair.finish(device)?)
     }
 
     /// Writes all changes of `plan` without a log: for a device that is of no use if this is cut
@@ -233,7 +234,7 @@ impl Becoming<'_> {
             .as_ref()
             .and_then(|log| Some((log, log.number(block)?)));
         match in_log {
-            Some((log, number)) => log.content(number, content),
+            Some((log, number)) => Ok(log.content(number, content)?),
             None => self.plan.read_block(Pblk(block), content),
         }
     }

@@ -15,8 +15,8 @@
 //! Changes that nothing follows from, such as a label, need neither the examination nor the passes
 //! where the file system was left clean: see `alone`.
 //!
-//! All of it is written through the redo log, as a repair is: after a power cut the next run of
-//! `tune` or `repair` finishes it.
+//! All of it is written through the redo log, as a repair is: after a power cut whatever opens the
+//! file system next finishes it.
 
 mod alone;
 mod change;
@@ -28,6 +28,7 @@ use std::sync::Arc;
 use uext4_blockdev::BlockDevice;
 use uext4_ondisk::superblock::{STATE_ERROR, SuperBlock};
 use uext4_ondisk::{Geometry, Ino};
+use uext4_redo::{FoundLog, primary};
 
 pub use crate::options::Make;
 pub use change::{Amount, Change, Reserved};
@@ -38,7 +39,7 @@ use crate::finding::Finding;
 use crate::make::ASKED_FOR;
 use crate::options::Options;
 use crate::overlay::Overlay;
-use crate::redo::{FoundLog, Writes, primary};
+use crate::redo::Writes;
 use crate::report::{Cause, Findings, Observer};
 use crate::volume::Volume;
 use crate::{backups, journal, run, superblock};

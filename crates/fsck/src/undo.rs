@@ -25,10 +25,10 @@ use uext4_ondisk::BlockSize;
 
 use uext4_ondisk::checksum::crc32c;
 use uext4_ondisk::num::len64;
+use uext4_redo::primary::{self, SECTOR_LEN};
 
 use crate::error::{Error, Result};
 use crate::mmp::{Pause, while_claimed};
-use crate::redo::primary::{self, SECTOR_LEN};
 
 /// Most bytes of the first line.
 const LINE_MAX: u64 = 4096;

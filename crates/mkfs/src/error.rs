@@ -7,6 +7,9 @@ use uext4_ondisk::pack::PackError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
+    /// Some blocks of the file system are old, and some are new.
+    #[error("a repair was cut off while it was written: finish it first, by `uext4 repair IMAGE`")]
+    CutRepair,
     /// Contents lie where the file system needs its own blocks, or past its end, or in a file
     /// system without `flex_bg`.
     #[error(

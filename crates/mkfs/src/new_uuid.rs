@@ -9,6 +9,7 @@
 use uext4_blockdev::BlockDevice;
 use uext4_ondisk::features::{Features, Incompat};
 use uext4_ondisk::group_desc::{DescChecksum, GroupDesc, desc_checksum};
+use uext4_ondisk::repair_log::RepairPointer;
 use uext4_ondisk::superblock::{SUPERBLOCK_OFFSET, SuperBlock, UuidInUse};
 use uext4_ondisk::{Geometry, GroupNr, Pblk};
 use zerocopy::IntoBytes;
@@ -30,11 +31,14 @@ pub struct NewUuid {
 /// Copies of the superblock and descriptors that are damaged are left as they are.
 ///
 /// # Errors
-/// [`Error::Feature`] if the UUID must not change, [`Error::Damaged`] if the superblock is,
+/// [`Error::CutRepair`], [`Error::Feature`] if the UUID must not change, [`Error::Damaged`] if the superblock is,
 /// [`Error::DeviceTooSmall`], [`Error::Device`].
 pub fn change_uuid(device: &dyn BlockDevice, uuid: [u8; 16]) -> Result<NewUuid, Error> {
     let mut bytes = [0; size_of::<SuperBlock>()];
     device.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
+    if RepairPointer::find(&bytes).is_some_and(|pointer| pointer.is_of(&bytes)) {
+        return Err(Error::CutRepair);
+    }
     let mut superblock = SuperBlock::parse(&bytes).map_err(Error::Damaged)?;
     let geometry = Geometry::new(&superblock).map_err(Error::Damaged)?;
     let (need, have) = (geometry.len_bytes(), device.len());

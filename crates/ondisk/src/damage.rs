@@ -51,6 +51,12 @@ pub enum Damage {
         /// Bytes of the device.
         have: u64,
     },
+    /// The superblock names the log of a repair that was cut off, and the log is damaged.
+    #[error(
+        "a repair was cut off while it was written, and its log is damaged: `uext4 repair IMAGE` \
+         mends what is there"
+    )]
+    RepairLog,
     /// A group descriptor's checksum is wrong.
     #[error("group {group}: descriptor checksum is {stored:#06x}, should be {computed:#06x}")]
     DescChecksum {

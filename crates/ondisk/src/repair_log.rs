@@ -150,6 +150,14 @@ impl RepairPointer {
         }
     }
 
+    /// Takes the pointer out of the bytes of a superblock, if there is one: words that are not one
+    /// are not ours.
+    pub fn take_from(superblock: &mut [u8]) {
+        if Self::find(superblock).is_some() {
+            Self::clear(superblock);
+        }
+    }
+
     fn sum(&self) -> u32 {
         crc32c(!0, &self.as_bytes()[..offset_of!(Self, checksum)])
     }

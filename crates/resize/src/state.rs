@@ -42,7 +42,7 @@ impl State {
         let before = Image::open(Arc::clone(device), &options)?;
         check(&before)?;
         Tree::refuse_behind(&**device, before.geometry().len_bytes())?;
-        let is_left_clean = is_left_clean(&before)?;
+        let is_left_clean = before.rescue().cut_repair.is_none() && is_left_clean(&before)?;
         if !is_left_clean {
             drop(before);
             mount_once(device, clock, &options)?;
@@ -57,6 +57,22 @@ impl State {
             is_mounted: false,
             // By closing it.
             is_flushed: !is_left_clean,
+        })
+    }
+
+    /// Reads what is there, and what a mount would leave of it. Nothing is written.
+    ///
+    /// # Errors
+    /// As [`State::open`].
+    pub fn look(device: &Arc<dyn BlockDevice>) -> Result<Self> {
+        let image = Image::open(Arc::clone(device), &OpenOptions::default())?;
+        check(&image)?;
+        Ok(Self {
+            geometry: image.geometry().clone(),
+            superblock: *image.superblock(),
+            image,
+            is_mounted: false,
+            is_flushed: false,
         })
     }
 

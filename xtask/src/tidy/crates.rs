@@ -16,6 +16,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("mbcache", &["support", "tunables"]),
     ("writeback", &["ondisk", "blockdev", "tunables"]),
     ("jbd2", &["ondisk", "blockdev", "buffer-cache", "support"]),
+    ("redo", &["ondisk", "blockdev"]),
     (
         "ext4",
         &[
@@ -29,10 +30,11 @@ const ARROWS: &[(&str, &[&str])] = &[
             "tunables",
             "writeback",
             "jbd2",
+            "redo",
         ],
     ),
     ("mkfs", &["ondisk", "blockdev", "support"]),
-    ("fsck", &["ondisk", "blockdev", "support", "jbd2"]),
+    ("fsck", &["ondisk", "blockdev", "support", "jbd2", "redo"]),
     ("remote", &["ondisk", "blockdev", "ext4"]),
     ("image", &["ondisk", "blockdev", "ext4", "mkfs", "remote"]),
     ("fuse", &["ondisk", "blockdev", "support", "ext4", "remote"]),
@@ -46,6 +48,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "jbd2",
             "ext4",
             "mkfs",
+            "fsck",
         ],
     ),
     (

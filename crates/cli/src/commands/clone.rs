@@ -22,7 +22,7 @@ use crate::json::Json;
 use crate::overwrite::{may_replace, warn_of_name};
 use crate::progress::Copying;
 use crate::show::{escaped, uuid_text};
-use crate::{interrupt, open};
+use crate::{cut_repair, interrupt, open};
 
 /// Copy an image, and give the copy a UUID of its own
 ///
@@ -30,7 +30,8 @@ use crate::{interrupt, open};
 /// and has holes for zeroes elsewhere. It appears under its name when it is complete. mount(8) and
 /// udev cannot distinguish two file systems of one UUID, so the copy gets another, in all copies
 /// of its superblock: with metadata_csum, the feature metadata_csum_seed is added, so that
-/// checksums stay as they are; a journal that needs recovery is replayed in the copy first. With
+/// checksums stay as they are; a journal that needs recovery is replayed in the copy first, and a repair that was cut
+/// off is finished there. With
 /// --keep-uuid the copy is equal byte for byte, as one with a dm-verity tree must be.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
@@ -144,8 +145,14 @@ impl CloneArgs {
         let image = &place.image;
         let uuid = self.uuid.map_or_else(random_uuid, Ok)?;
         let part = || open::part_to_write(Arc::new(copy.device()?), place).map_err(unchanged);
-        let found = superblock(&*part()?, image)?;
-        if found.features().incompat.contains(Incompat::RECOVER) {
+        let needs_recovery = |superblock: SuperBlock| {
+            let incompat = superblock.features().incompat;
+            incompat.contains(Incompat::RECOVER)
+        };
+        let found = part()?;
+        let waits = cut_repair::is_on(&*found) || needs_recovery(superblock(&*found, image)?);
+        drop(found);
+        if waits {
             let options = OpenOptions::default();
             let opened = Volume::open(part()?, Arc::new(SystemClock), &options);
             let replayed = opened

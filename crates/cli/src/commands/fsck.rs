@@ -356,7 +356,7 @@ fn left_clean(
     let Ok(superblock) = SuperBlock::parse(&bytes) else {
         return Ok(None);
     };
-    let log = FoundLog::find(&*device).map_err(|error| examine.failure(&error))?;
+    let log = FoundLog::find(&*device).map_err(|error| examine.failure(&error.into()))?;
     if log.is_some() || is_due(&superblock, journal) {
         return Ok(None);
     }

@@ -185,7 +185,7 @@ pub fn finish_repair(
     how: &How,
     device: &Arc<dyn BlockDevice>,
 ) -> Result<bool, Failure> {
-    let found = UnfinishedRepair::find(&**device).map_err(|error| args.failure(&error))?;
+    let found = UnfinishedRepair::find(&**device).map_err(|error| args.failure(&error.into()))?;
     let Some(repair) = found else {
         return Ok(false);
     };

@@ -67,14 +67,16 @@ impl Deref for Volume {
 impl Volume {
     /// Opens a file system for reading and writing. Its journal is replayed on the device, fast
     /// commits included, files whose deletion was interrupted are deleted, and the file system is
-    /// marked as in use until [`Volume::close`].
+    /// marked as in use until [`Volume::close`]. Before all that, a repair that was cut off while
+    /// it was written is finished; [`Image::rescue`] says so.
     ///
     /// Until then the device is claimed: neither this process nor another one can open the same
     /// image for writing. Threads commit every 5 seconds and write back old data, unless
     /// [`OpenOptions::background`] specifies otherwise.
     ///
     /// # Errors
-    /// As [`Image::open`]; [`crate::Error::Device`] if the device is in use;
+    /// As [`Image::open`]; [`crate::Error::Corrupt`] if the log of a repair that was cut off is
+    /// damaged; [`crate::Error::Device`] if the device is in use;
     /// [`crate::Error::Unsupported`] naming the features that cannot be written, or for fast
     /// commits that need more than one transaction; [`crate::Error::NoSpace`] if there is no
     /// space for the maps and directories that these need; [`crate::Error::ReadOnly`] for a

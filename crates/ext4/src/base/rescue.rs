@@ -39,6 +39,18 @@ pub struct Rescue {
     pub superblock: Option<LostSuperblock>,
     /// The journal lies beyond the end of the device and was not replayed.
     pub journal_is_missing: bool,
+    /// A repair, or a change by `tune`, was cut off on the device.
+    pub cut_repair: Option<CutRepair>,
+}
+
+/// What became of a repair that was cut off while it was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CutRepair {
+    /// Its log changes so many blocks: opened for reading, the file system is shown as the finished
+    /// repair leaves it; opened for writing, the repair was finished first.
+    Finished(u64),
+    /// Its log is damaged: shown is what the repair left when it was cut off. Only for reading.
+    LogDamaged,
 }
 
 /// How much of a file system is there.

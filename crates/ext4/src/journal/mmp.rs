@@ -92,6 +92,8 @@ impl Mmp {
         let wait = Duration::from_secs((2 * u64::from(check) + 1).min(u64::from(check) + 60));
         match found.state() {
             Some(MmpState::Clean) => {}
+            // Of a repair on this host that was cut off, and finished before this.
+            Some(MmpState::Fsck) if uext4_redo::is_leftover(&found) => {}
             Some(MmpState::Fsck) => return Err(in_use(&found)),
             Some(MmpState::Mounted) | None => {
                 clock.sleep(wait);

@@ -4,6 +4,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use uext4_ondisk::features::{Compat, Incompat, RoCompat};
+use uext4_ondisk::repair_log::RepairPointer;
 use uext4_ondisk::superblock::{ERR_EIO, ERR_ENOSPC, ERR_UNKNOWN, STATE_VALID, SUPERBLOCK_OFFSET};
 use zerocopy::IntoBytes;
 
@@ -36,6 +37,8 @@ pub(crate) fn set_in_use(sbi: &Sbi, in_use: bool) -> Result<()> {
         let time = (sec as u32, (sec >> 32) as u8);
         (superblock.s_wtime, superblock.s_wtime_hi) = (time.0.into(), time.1);
         if in_use {
+            // From now on the superblock is another: a log that is out of date is so for good.
+            RepairPointer::take_from(superblock.as_mut_bytes());
             (superblock.s_mtime, superblock.s_mtime_hi) = (time.0.into(), time.1);
             superblock.s_mnt_count = superblock.s_mnt_count.get().wrapping_add(1).into();
         }

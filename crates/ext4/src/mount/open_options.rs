@@ -50,8 +50,9 @@ pub struct OpenOptions {
     pub pages_max: u64,
     /// Metadata blocks that each thread finds without asking the shared table, 1 to 64.
     pub bh_lru_size: u32,
-    /// Show a file system that was not unmounted as if its journal had been replayed. The device
-    /// is not written. Without it such a file system is shown as it lies there.
+    /// Show a file system that was not unmounted as if its journal had been replayed, and one with
+    /// a repair that was cut off as if that were finished. The device is not written. Without it
+    /// such a file system is shown as it lies there.
     pub replay_journal: bool,
     /// Block of a backup superblock to use in place of the primary, for example 32768.
     pub superblock: Option<u64>,

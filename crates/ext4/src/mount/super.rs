@@ -26,6 +26,7 @@ use crate::journal::rw::{Parts, Rw};
 use crate::journal::sbi::Sbi;
 use crate::journal::space::write_all;
 use crate::map::map_blocks;
+use crate::mount::cut_repair;
 use crate::mount::in_use::set_in_use;
 use crate::mount::journal;
 use crate::mount::open_options::OpenOptions;
@@ -44,6 +45,10 @@ const READING_MEMORY: u64 = 64 << 20;
 pub(crate) fn open(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Sbi> {
     let (options, _) = &options.with_budget(|| READING_MEMORY);
     let may_search = options.superblock.is_none();
+    let (device, cut_repair) = match options.replay_journal {
+        true => cut_repair::read_through(device)?,
+        false => (device, None),
+    };
     let read = read_superblock(&*device, options);
     let mut usable = Usable::find(&*device, read, may_search)?;
     let device = usable.extend(device);
@@ -62,6 +67,7 @@ pub(crate) fn open(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Resul
         let summary = journal::apply_fast_commits(&mut sbi, &recovery)?;
         sbi.set_replayed(summary);
     }
+    rescue.cut_repair = cut_repair;
     sbi.set_rescue(rescue);
     Ok(Sbi::new(sbi))
 }
@@ -106,9 +112,13 @@ pub(crate) fn open_rw(
     }
     options.check()?;
     let claim = Claim::new(Arc::clone(&device))?;
+    let cut_repair = cut_repair::finish(&*device, &*clock)?;
     let Usable {
-        superblock, rescue, ..
+        superblock,
+        mut rescue,
+        ..
     } = Usable::primary(&*device)?;
+    rescue.cut_repair = cut_repair;
     check_writable(&superblock)?;
     refuse_hash_tree(&*device, &superblock)?;
     let (options, budget) = &options.with_budget(|| default_budget(host::meminfo().as_deref()));

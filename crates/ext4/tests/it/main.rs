@@ -1,6 +1,7 @@
 //! The engine against images made by the real mke2fs and filled by the real kernel.
 
 mod creator;
+mod cut_repair;
 mod examined;
 mod examples;
 mod exercise;

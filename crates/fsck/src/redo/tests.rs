@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use uext4_blockdev::MemoryDevice;
 use uext4_mkfs::{Options, format, layout};
+use uext4_redo::FoundLog;
+use uext4_redo::primary::LEN as SUPERBLOCK_LEN;
 use uext4_testkit::{SimDevice, SimOptions};
 
-use super::primary::LEN as SUPERBLOCK_LEN;
 use super::*;
 
 /// An empty file system, whose superblock is damaged if `damaged`, and its clusters in use.
@@ -44,7 +45,7 @@ fn plan(device: &SimDevice, whole: &MemoryDevice, block_size: BlockSize) -> Over
 /// What a run does: it finishes what was begun, or plans anew.
 fn run(device: &SimDevice, whole: &MemoryDevice, used: &ClusterSet) -> Result<()> {
     match UnfinishedRepair::find(device)? {
-        Some(repair) => repair.finish(device),
+        Some(repair) => Ok(repair.finish(device)?),
         None => {
             let plan = plan(device, whole, BlockSize::MIN);
             Writes::new(&plan, used)?.write(device, &plan)

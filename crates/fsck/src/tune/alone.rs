@@ -12,13 +12,14 @@ use uext4_ondisk::num::{index, len64};
 use uext4_ondisk::repair_log::log_blocks;
 use uext4_ondisk::superblock::SuperBlock;
 use uext4_ondisk::{Geometry, GroupNr};
+use uext4_redo::LogRun;
 
 use super::{Change, Tuned};
 use crate::error::{Error, Result};
 use crate::make::ASKED_FOR;
 use crate::options::Options;
 use crate::overlay::Overlay;
-use crate::redo::{LogRun, Writes};
+use crate::redo::Writes;
 use crate::{backups, superblock};
 
 /// Most groups that are searched for free blocks.

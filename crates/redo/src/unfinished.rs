@@ -1,17 +1,19 @@
 //! A log that is found on a device: whether it is to be finished, and finishing it.
 
+use std::sync::Arc;
+
 use sha2::{Digest, Sha256};
 use uext4_blockdev::BlockDevice;
+use uext4_ondisk::BlockSize;
 use uext4_ondisk::num::index;
 use uext4_ondisk::repair_log::{HEADER_LEN, RUN_LEN, RepairLogHeader, RepairPointer, log_blocks};
-use uext4_ondisk::{BlockSize, Pblk};
 
-use super::log::{invert, numbers_of};
-use super::places::{LogRun, Places};
-use super::primary;
-use crate::error::Result;
-use crate::overlay::Overlay;
-use crate::report::Cause;
+use crate::claim::{MmpClaim, Pause};
+use crate::error::{Error, Result};
+use crate::log::{invert, numbers_of};
+use crate::places::{LogRun, Places};
+use crate::primary;
+use crate::redone::{Redone, RedoneDevice};
 
 /// What a pointer in a superblock leads to.
 #[derive(Debug)]
@@ -130,13 +132,17 @@ impl UnfinishedRepair {
         while left > 0 {
             self.read_block(device, at, &mut block)?;
             let here = left.min(numbers_of(self.block_size));
-            for word in block.chunks_exact(8).take(index(here as u32)) {
-                let number = word.try_into().map_or(0, u64::from_le_bytes);
+            let numbers: Vec<u64> = numbers_in(&block, here).collect();
+            for &number in &numbers {
                 if number < least || number >= device_blocks {
                     return Ok(None);
                 }
-                digest.update(word);
+                digest.update(number.to_le_bytes());
                 least = number + 1;
+            }
+            // Finishing must not overwrite what it reads.
+            if self.places.contain_any(&numbers) {
+                return Ok(None);
             }
             left -= here;
             at += 1;
@@ -169,37 +175,69 @@ impl UnfinishedRepair {
     }
 
     /// Calls `each` with every block that changes, in their order, and what it becomes.
-    fn for_each(
+    ///
+    /// # Errors
+    /// Of the device, and those of `each`.
+    pub fn for_each<E: From<Error>>(
         &self,
         device: &dyn BlockDevice,
-        mut each: impl FnMut(u64, &mut [u8]) -> Result<()>,
-    ) -> Result<()> {
-        let mut numbers = vec![0; self.block_size.len()];
+        mut each: impl FnMut(u64, &mut [u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
         let mut content = vec![0; self.block_size.len()];
-        for nr in 0..self.blocks {
-            let at = nr % numbers_of(self.block_size);
-            if at == 0 {
-                let block = 1 + nr / numbers_of(self.block_size);
-                self.read_block(device, block, &mut numbers)?;
-            }
-            let number = numbers.chunks_exact(8).nth(index(at as u32));
-            let number = number.and_then(|word| word.try_into().ok());
-            self.read_block(device, self.first_content() + nr, &mut content)?;
+        self.for_each_place(device, |number, place| {
+            device
+                .read_at(place << self.block_size.log2(), &mut content)
+                .map_err(Error::from)?;
             invert(&mut content);
-            each(number.map_or(0, u64::from_le_bytes), &mut content)?;
+            each(number, &mut content)
+        })
+    }
+
+    /// Calls `each` with the number of every block that changes, ascending, and the block of the
+    /// device that holds what it becomes, inverted.
+    fn for_each_place<E: From<Error>>(
+        &self,
+        device: &dyn BlockDevice,
+        mut each: impl FnMut(u64, u64) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut block = vec![0; self.block_size.len()];
+        let (mut at, mut nr) = (1, 0);
+        while nr < self.blocks {
+            self.read_block(device, at, &mut block)?;
+            let here = (self.blocks - nr).min(numbers_of(self.block_size));
+            for number in numbers_in(&block, here) {
+                let place = self.places.block(self.first_content() + nr);
+                each(number, place.unwrap_or(0))?;
+                nr += 1;
+            }
+            at += 1;
         }
         Ok(())
     }
 
-    /// Shows the device as the finished repair leaves it.
+    /// The device as the finished repair leaves it; nothing is written.
     ///
     /// # Errors
-    /// Of the device and of the overlay.
-    pub fn into_overlay(self, overlay: &Overlay, cause: Cause) -> Result<()> {
-        let device = overlay.base();
-        self.for_each(&**device, |number, content| {
-            overlay.replace(Pblk(number), cause, content)
-        })
+    /// Of the device.
+    pub fn redone(&self, device: Arc<dyn BlockDevice>) -> Result<RedoneDevice> {
+        let mut blocks = Vec::new();
+        self.for_each_place(&*device, |home, log| {
+            blocks.push(Redone { home, log });
+            Ok::<_, Error>(())
+        })?;
+        Ok(RedoneDevice::new(device, self.block_size, blocks))
+    }
+
+    /// Finishes the repair while multiple mount protection, where there is any, keeps other hosts
+    /// away; `pause` waits for them.
+    ///
+    /// # Errors
+    /// [`Error::InUse`] if another host has the file system: nothing was written then. Of the
+    /// device: the log stays, so that this can be done again.
+    pub fn finish_claimed(&self, device: &dyn BlockDevice, pause: &Pause<'_>) -> Result<()> {
+        let claim = MmpClaim::begin(device, device, pause)?;
+        self.finish(device)?;
+        claim.map_or(Ok(()), |claim| claim.release(device))
     }
 
     /// Writes what the interrupted repair did not, from step 3 on.
@@ -218,7 +256,7 @@ impl UnfinishedRepair {
                 // The log is needed until all blocks are durable.
                 primary::change(bytes, |bytes| self.pointer.store(bytes));
             }
-            Ok(device.write_at(number << self.block_size.log2(), content)?)
+            Ok::<_, Error>(device.write_at(number << self.block_size.log2(), content)?)
         })?;
         device.flush()?;
         // Every log of ours holds the superblock. One that does not must lose its pointer too.
@@ -234,6 +272,13 @@ impl UnfinishedRepair {
             None => Ok(()),
         }
     }
+}
+
+/// The first numbers of blocks in one block of the log, at most so many.
+fn numbers_in(block: &[u8], most: u64) -> impl Iterator<Item = u64> + '_ {
+    let words = block.chunks_exact(8);
+    let words = words.take(usize::try_from(most).unwrap_or(usize::MAX));
+    words.map(|word| word.try_into().map_or(0, u64::from_le_bytes))
 }
 
 fn is_inside(device: &dyn BlockDevice, offset: u64, len: usize) -> bool {

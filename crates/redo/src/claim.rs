@@ -10,17 +10,16 @@
 use std::time::Duration;
 
 use uext4_blockdev::BlockDevice;
-use uext4_blockdev::verity::Tree;
 use uext4_ondisk::checksum::CsumSeed;
 use uext4_ondisk::features::Incompat;
 use uext4_ondisk::mmp::{EXT4_MMP_SEQ_CLEAN, EXT4_MMP_SEQ_FSCK, MMP_LEN, MmpBlock, MmpState};
 use uext4_ondisk::num::len64;
-use uext4_ondisk::superblock::{SUPERBLOCK_OFFSET, SuperBlock};
-use uext4_ondisk::{BlockSize, Geometry, Pblk};
+use uext4_ondisk::superblock::SuperBlock;
+use uext4_ondisk::{BlockSize, Pblk};
 use zerocopy::IntoBytes;
 
 use crate::error::{Error, Result};
-use crate::redo::primary;
+use crate::primary;
 
 /// Who waits, and says so.
 pub type Pause<'a> = dyn Fn(Duration) + 'a;
@@ -30,55 +29,48 @@ const OURS: &[u8] = b"uext4 repair";
 /// Shortest and longest interval in seconds after which another host is taken for dead.
 const INTERVALS: std::ops::RangeInclusive<u16> = 5..=300;
 
-/// Does `work`, which writes `device`, while the block says that the file system is being
-/// examined. Where it lies is said by the superblock of `view`, the device as it is or as it will
-/// be, or else by that of `device`, if the feature is being cleared. Without the feature, or
-/// without a block that is one, `work` is simply done.
-///
-/// # Errors
-/// [`Error::Refused`] if another host has the file system: `work` is not done then. Of `work`, and
-/// of the device.
-pub fn while_claimed<T>(
-    device: &dyn BlockDevice,
-    view: &dyn BlockDevice,
-    pause: &Pause<'_>,
-    work: impl FnOnce() -> Result<T>,
-) -> Result<T> {
-    refuse_hash_tree(device)?;
-    let place = match Place::find(device, view)? {
-        Some(place) => Some(place),
-        None => Place::find(device, device)?,
-    };
-    let Some(place) = place else {
-        return work();
-    };
-    let Some(found) = place.read(device)? else {
-        return work();
-    };
-    let claim = place.claim(device, found, pause)?;
-    let done = work();
-    // With a part of it written, no other host may have the file system.
-    if matches!(
-        done,
-        Ok(_) | Err(Error::Refused { .. } | Error::NoSpace { .. })
-    ) {
-        place.release(device, &found, &claim)?;
-    }
-    done
+/// The block, held by this process while it writes.
+#[derive(Debug)]
+pub struct MmpClaim {
+    place: Place,
+    found: MmpBlock,
+    mark: MmpBlock,
 }
 
-/// Fails with [`uext4_blockdev::Error::Verified`] if a dm-verity hash tree covers the file system,
-/// which no repair may change without giving the tree up.
-pub fn refuse_hash_tree(device: &dyn BlockDevice) -> Result<()> {
-    let mut bytes = [0; size_of::<SuperBlock>()];
-    if device.read_at(SUPERBLOCK_OFFSET, &mut bytes).is_err() {
-        return Ok(());
+impl MmpClaim {
+    /// Claims the block, so that it says that the file system is being examined. Where it lies is
+    /// said by the superblock of `view`, the device as it is or as it will be, or else by that of
+    /// `device`, if the feature is being cleared. `None` without the feature, or without a block
+    /// that is one.
+    ///
+    /// # Errors
+    /// [`Error::InUse`] if another host has the file system; of the device.
+    pub fn begin(
+        device: &dyn BlockDevice,
+        view: &dyn BlockDevice,
+        pause: &Pause<'_>,
+    ) -> Result<Option<Self>> {
+        let place = match Place::find(device, view)? {
+            Some(place) => Some(place),
+            None => Place::find(device, device)?,
+        };
+        let Some(place) = place else {
+            return Ok(None);
+        };
+        let Some(found) = place.read(device)? else {
+            return Ok(None);
+        };
+        let mark = place.claim(device, found, pause)?;
+        Ok(Some(Self { place, found, mark }))
     }
-    let superblock = SuperBlock::parse(&bytes);
-    match superblock.and_then(|found| Geometry::new(&found)) {
-        Ok(geometry) => Ok(Tree::refuse_behind(device, geometry.len_bytes())?),
-        // Where it would be is not known.
-        Err(_) => Ok(()),
+
+    /// Puts back what was found, as a clean block. Not to be called where a part of the work was
+    /// written: then no other host may have the file system.
+    ///
+    /// # Errors
+    /// Of the device.
+    pub fn release(&self, device: &dyn BlockDevice) -> Result<()> {
+        self.place.release(device, &self.found, &self.mark)
     }
 }
 
@@ -86,7 +78,7 @@ pub fn refuse_hash_tree(device: &dyn BlockDevice) -> Result<()> {
 /// there if it is no longer at work. `None` if no host has it by the block.
 ///
 /// # Errors
-/// [`Error::Refused`] if it is at work; of the device.
+/// [`Error::InUse`] if it is at work; of the device.
 pub fn abandoned_number(device: &dyn BlockDevice, pause: &Pause<'_>) -> Result<Option<u32>> {
     let Some(place) = Place::find(device, device)? else {
         return Ok(None);
@@ -98,7 +90,7 @@ pub fn abandoned_number(device: &dyn BlockDevice, pause: &Pause<'_>) -> Result<O
     pause(wait_for(&found));
     match place.is_still(device, &found)? {
         true => Ok(Some(found.mmp_seq.get())),
-        false => Err(in_use(&found)),
+        false => Err(Error::in_use(&found)),
     }
 }
 
@@ -106,17 +98,13 @@ pub fn abandoned_number(device: &dyn BlockDevice, pause: &Pause<'_>) -> Result<O
 /// system. Returns whether it was not.
 ///
 /// # Errors
-/// [`Error::Refused`] if the block is damaged; of the device.
+/// [`Error::MmpDamaged`]; of the device.
 pub fn clear_mark(device: &dyn BlockDevice) -> Result<bool> {
     let Some(place) = Place::find(device, device)? else {
         return Ok(false);
     };
     let Some(mut block) = place.read(device)? else {
-        return Err(Error::Refused {
-            what: "the block for multiple mount protection is damaged: `uext4 repair IMAGE` mends \
-                   it"
-            .to_owned(),
-        });
+        return Err(Error::MmpDamaged);
     };
     if block.state() == Some(MmpState::Clean) {
         return Ok(false);
@@ -141,21 +129,6 @@ pub fn is_leftover(block: &MmpBlock) -> bool {
     ours && text(&block.mmp_nodename) == text(&host())
 }
 
-/// The refusal of a file system that another host has.
-pub fn in_use(block: &MmpBlock) -> Error {
-    let by = match block.state() {
-        Some(MmpState::Fsck) => "being examined",
-        _ => "mounted",
-    };
-    let node = text(&block.mmp_nodename).escape_ascii();
-    Error::Refused {
-        what: format!(
-            "the file system is marked as {by} by \"{node}\"; if no host has it, clear the mark \
-             by `uext4 tune -f -E clear_mmp IMAGE`"
-        ),
-    }
-}
-
 fn text(bytes: &[u8]) -> &[u8] {
     bytes.split(|&byte| byte == 0).next().unwrap_or_default()
 }
@@ -172,6 +145,7 @@ fn host() -> [u8; 64] {
 }
 
 /// Where the block lies.
+#[derive(Debug)]
 struct Place {
     block: Pblk,
     offset: u64,
@@ -238,10 +212,10 @@ impl Place {
             Some(MmpState::Mounted) => {
                 pause(wait);
                 if !self.is_still(device, &found)? {
-                    return Err(in_use(&found));
+                    return Err(Error::in_use(&found));
                 }
             }
-            Some(MmpState::Fsck) | None => return Err(in_use(&found)),
+            Some(MmpState::Fsck) | None => return Err(Error::in_use(&found)),
         }
         let mut mark = found;
         mark.mmp_seq = EXT4_MMP_SEQ_FSCK.into();
@@ -252,7 +226,7 @@ impl Place {
         pause(wait);
         match self.is_still(device, &mark)? {
             true => Ok(mark),
-            false => Err(in_use(&self.read(device)?.unwrap_or(mark))),
+            false => Err(Error::in_use(&self.read(device)?.unwrap_or(mark))),
         }
     }
 
@@ -266,80 +240,5 @@ impl Place {
         };
         block.mmp_seq = EXT4_MMP_SEQ_CLEAN.into();
         self.write(device, &mut block)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::cell::Cell;
-
-    use uext4_blockdev::MemoryDevice;
-
-    use super::*;
-    use crate::tests::TestImage;
-
-    fn image() -> (MemoryDevice, usize) {
-        image_with("mmp")
-    }
-
-    fn image_with(features: &str) -> (MemoryDevice, usize) {
-        let image = TestImage::new(&format!("-t ext4 -b 1024 -O {features}"), "8M");
-        let bytes = std::fs::read(image.path()).unwrap();
-        let number = bytes[1024 + 0x168..][..4].try_into().unwrap();
-        let at = u32::from_le_bytes(number) as usize * 1024;
-        (MemoryDevice::from_bytes(bytes), at)
-    }
-
-    fn number(device: &MemoryDevice, at: usize) -> u32 {
-        u32::from_le_bytes(device.to_bytes()[at + 4..][..4].try_into().unwrap())
-    }
-
-    #[test]
-    fn the_mark_is_there_while_the_work_is_done_and_then_what_was() {
-        let (device, at) = image();
-        let before = device.to_bytes();
-        let waited = Cell::new(Duration::ZERO);
-        let pause = |time| waited.set(waited.get() + time);
-        let work = || Ok(number(&device, at));
-        let during = while_claimed(&device, &device, &pause, work).unwrap();
-        assert_eq!(during, EXT4_MMP_SEQ_FSCK);
-        assert!(device.to_bytes() == before);
-        assert_eq!(waited.get(), Duration::from_secs(11));
-    }
-
-    #[test]
-    fn another_host_that_takes_the_file_system_is_respected() {
-        let (device, at) = image();
-        let pause = |_| device.write_at(at as u64 + 4, &[7, 0, 0, 0]).unwrap();
-        let work = || -> Result<()> { panic!("the work of a host that does not have it") };
-        let result = while_claimed(&device, &device, &pause, work);
-        assert!(matches!(result, Err(Error::Refused { .. })), "{result:?}");
-    }
-
-    #[test]
-    fn a_number_that_a_host_left_is_waited_for_once() {
-        let (device, at) = image_with("mmp,^metadata_csum");
-        device.write_at(at as u64 + 4, &[7, 0, 0, 0]).unwrap();
-        let shared: std::sync::Arc<dyn BlockDevice> = std::sync::Arc::new(device.snapshot());
-        let mut options = crate::Options::default();
-        assert!(crate::plan(&shared, &options, &()).is_err());
-        options.abandoned_mmp = abandoned_number(&device, &|_| ()).unwrap();
-        assert_eq!(options.abandoned_mmp, Some(7));
-        assert!(crate::plan(&shared, &options, &()).unwrap().is_clean);
-        let pause = |_| device.write_at(at as u64 + 4, &[8, 0, 0, 0]).unwrap();
-        assert!(abandoned_number(&device, &pause).is_err());
-    }
-
-    #[test]
-    fn a_mark_that_a_cut_left_is_found_and_taken_away() {
-        let (device, at) = image();
-        let cut = || -> Result<()> { Err(Error::Cancelled) };
-        assert!(while_claimed(&device, &device, &|_| (), cut).is_err());
-        assert_eq!(number(&device, at), EXT4_MMP_SEQ_FSCK);
-        let found = crate::findings(&(std::sync::Arc::new(device.snapshot()) as _)).unwrap();
-        let names: Vec<_> = found.iter().map(|f| f.problem.info().name).collect();
-        assert_eq!(names, ["mmp-mark"]);
-        while_claimed(&device, &device, &|_| (), || Ok(())).unwrap();
-        assert_eq!(number(&device, at), EXT4_MMP_SEQ_CLEAN);
     }
 }

@@ -1,20 +1,22 @@
 //! The blocks of a log that is to be written.
 
 use sha2::{Digest, Sha256};
+use uext4_blockdev::BlockDevice;
+use uext4_ondisk::BlockSize;
 use uext4_ondisk::num::{index, len64};
 use uext4_ondisk::repair_log::{RepairLogHeader, RepairPointer, SuperblockSums, log_blocks};
 use uext4_ondisk::superblock::SUPERBLOCK_OFFSET;
-use uext4_ondisk::{BlockSize, Pblk};
 
-use super::places::Places;
-use super::primary;
 use crate::error::Result;
-use crate::overlay::Overlay;
+use crate::places::Places;
+use crate::primary;
 
 /// A log: what is in each of its blocks, and where they lie.
 #[derive(Debug)]
 pub struct Log<'a> {
-    plan: &'a Overlay,
+    /// The device as the plan makes it.
+    plan: &'a dyn BlockDevice,
+    block_size: BlockSize,
     /// The blocks that change, ascending.
     numbers: &'a [u64],
     places: &'a Places,
@@ -24,11 +26,17 @@ pub struct Log<'a> {
 }
 
 impl<'a> Log<'a> {
-    /// The log of the changes of `plan` in the blocks `numbers`. Reads them all, for their digest.
+    /// The log of the changes that `plan`, the device as it is to be, makes in the blocks
+    /// `numbers`. Reads them all, for their digest.
     ///
     /// # Errors
-    /// Of the device and of the overlay.
-    pub fn new(plan: &'a Overlay, numbers: &'a [u64], places: &'a Places) -> Result<Self> {
+    /// Of the device and of the plan.
+    pub fn new(
+        plan: &'a dyn BlockDevice,
+        block_size: BlockSize,
+        numbers: &'a [u64],
+        places: &'a Places,
+    ) -> Result<Self> {
         let mut digest = Sha256::new();
         for run in places.runs() {
             digest.update(run.bytes());
@@ -36,14 +44,14 @@ impl<'a> Log<'a> {
         for number in numbers {
             digest.update(number.to_le_bytes());
         }
-        let mut content = vec![0; plan.block_size().len()];
+        let mut content = vec![0; block_size.len()];
         for &number in numbers {
-            plan.read_block(Pblk(number), &mut content)?;
+            plan.read_at(number << block_size.log2(), &mut content)?;
             invert(&mut content);
             digest.update(&content);
         }
         let digest = digest.finalize().into();
-        let block_len = plan.block_size().bytes();
+        let block_len = block_size.bytes();
         let runs = u32::try_from(places.runs().len()).unwrap_or(u32::MAX);
         let header = RepairLogHeader::new(block_len, len64(numbers.len()), runs, digest);
         let mut head = header.bytes().to_vec();
@@ -52,6 +60,7 @@ impl<'a> Log<'a> {
         }
         Ok(Self {
             plan,
+            block_size,
             numbers,
             places,
             head,
@@ -72,10 +81,10 @@ impl<'a> Log<'a> {
     /// What is in the block with this number in the log.
     ///
     /// # Errors
-    /// Of the device and of the overlay.
+    /// Of the device and of the plan.
     pub fn content(&self, number: u64, content: &mut [u8]) -> Result<()> {
         let numbers = len64(self.numbers.len());
-        let first = log_blocks(self.plan.block_size().bytes(), numbers) - numbers;
+        let first = log_blocks(self.block_size.bytes(), numbers) - numbers;
         content.fill(0);
         match number.checked_sub(1) {
             None => content[..self.head.len()].copy_from_slice(&self.head),
@@ -88,7 +97,8 @@ impl<'a> Log<'a> {
             }
             Some(_) => {
                 if let Some(&block) = self.numbers.get(index_of(number - first)) {
-                    self.plan.read_block(Pblk(block), content)?;
+                    self.plan
+                        .read_at(block << self.block_size.log2(), content)?;
                     invert(content);
                 }
             }
@@ -99,9 +109,9 @@ impl<'a> Log<'a> {
     /// The pointer to it, for a device with this superblock.
     ///
     /// # Errors
-    /// Of the device and of the overlay.
+    /// Of the device and of the plan.
     pub fn pointer(&self, superblock: &[u8; primary::LEN]) -> Result<RepairPointer> {
-        let block_size = self.plan.block_size();
+        let block_size = self.block_size;
         let mut after = [0; primary::LEN];
         self.plan.read_at(SUPERBLOCK_OFFSET, &mut after)?;
         let start = self.places.block(0).unwrap_or(0);
