@@ -274,6 +274,12 @@ fn read(
     if digest.finalize()[..] != stored {
         return Err(wrong("is damaged: its digest is wrong"));
     }
+    let behind = input.read(&mut [0]).map_err(|error| unreadable(&error))?;
+    if behind != 0 {
+        return Err(wrong(
+            "has bytes behind its end, and is not as it was written",
+        ));
+    }
     Ok(head.blocks)
 }
 
@@ -370,6 +376,9 @@ mod tests {
         }
         std::fs::write(&path, &whole[..whole.len() - 1]).unwrap();
         assert!(undo(&changed, &path, &|_| ()).is_err());
+        std::fs::write(&path, [&whole[..], b"\n"].concat()).unwrap();
+        let error = undo(&changed, &path, &|_| ()).unwrap_err().to_string();
+        assert!(error.contains("bytes behind its end"), "{error}");
         std::fs::write(&path, &whole).unwrap();
         let other = MemoryDevice::new(1 << 20);
         let error = undo(&other, &path, &|_| ()).unwrap_err().to_string();
