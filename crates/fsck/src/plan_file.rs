@@ -1,15 +1,21 @@
 //! A plan as lines of JSON, to be read, kept, and applied later.
 //!
 //! ```text
-//! {"plan":1,…}       what device it belongs to: its length and a digest of its superblock
+//! {"plan":2,…}       what device it belongs to: its length, digests of its superblock and of all
+//!                    that the examination read
+//! {"read":[…]}       the bytes of the device that it read: where they begin and end
 //! {"finding":3,…}    each finding, in order
 //! {"write":131,…}    each block: a digest of what it was, and the bytes that change
 //! {"end":…}          SHA-256 of all lines before
 //! ```
-//! Who applies it gets exactly these bytes, or is refused: every block must still be what it was.
+//! Who applies it gets exactly these bytes, or is refused: every byte that the plan was made from
+//! must still be what it was.
+
+mod relied;
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, Write};
+use std::ops::Range;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -18,6 +24,7 @@ use uext4_blockdev::BlockDevice;
 use uext4_ondisk::num::len64;
 use uext4_ondisk::superblock::SUPERBLOCK_OFFSET;
 use uext4_ondisk::{BlockSize, Pblk};
+use uext4_redo::{LogRun, UnfinishedRepair};
 
 use crate::account::Lost;
 use crate::error::{Error, Result};
@@ -25,8 +32,12 @@ use crate::finding::Finding;
 use crate::overlay::{ChangedBlock, Overlay};
 use crate::redo::Writes;
 use crate::report::Cause;
-use uext4_redo::{LogRun, UnfinishedRepair};
+pub use relied::Recorded;
 
+/// The version of the form.
+const VERSION: u32 = 2;
+/// Ranges of a line.
+const RANGES_MAX: usize = 1000;
 /// Equal bytes between two changes that are shown as one.
 const GAP: usize = 8;
 /// Bytes that a line may have at least: a block of 64 KiB, twice in hexadecimal, and some more.
@@ -39,6 +50,10 @@ struct Head {
     device_len: u64,
     block_size: u32,
     superblock_sha256: String,
+    /// Of all that the examination read.
+    read_sha256: String,
+    /// How many ranges of bytes that were.
+    read_ranges: u64,
     findings: u64,
     writes: u64,
     /// Whether the result is a consistent file system. If not, the plan is only to be read.
@@ -70,6 +85,12 @@ impl LostLine {
             with_structures: lost.with_structures,
         }
     }
+}
+
+/// Some ranges of the bytes that the examination read: where each begins and ends.
+#[derive(Debug, Serialize, Deserialize)]
+struct ReadLine {
+    read: Vec<(u64, u64)>,
 }
 
 /// The line of a finding.
@@ -168,6 +189,8 @@ pub struct Planned<'a> {
     pub consistent: bool,
     /// What it takes out of the tree, if that is known.
     pub lost: Option<&'a Lost>,
+    /// The device that was examined, which knows what was read.
+    pub examined: &'a Recorded,
 }
 
 /// Writes the plan as lines of JSON.
@@ -185,18 +208,27 @@ pub fn write(
         out,
         digest: Sha256::new(),
     };
+    let relied = outcome.examined.relied();
     let device = &**overlay.base();
     out.line(&Head {
-        plan: 1,
+        plan: VERSION,
         device_len: device.len(),
         block_size: overlay.block_size().bytes(),
         superblock_sha256: superblock_digest(device)?,
+        read_sha256: relied.sha256,
+        read_ranges: len64(relied.ranges.len()),
         findings: findings.len() as u64,
         writes: writes.count(),
         consistent: outcome.consistent,
         lost: outcome.lost.map(LostLine::new),
         log: writes.log().map(<[LogRun]>::to_vec),
     })?;
+    for ranges in relied.ranges.chunks(RANGES_MAX) {
+        let read = ranges.iter().map(|range| (range.start, range.end));
+        out.line(&ReadLine {
+            read: read.collect(),
+        })?;
+    }
     for (number, (_, finding)) in (1..).zip(findings) {
         out.line(&FindingLine::new(number, finding))?;
     }
@@ -244,8 +276,8 @@ fn write_line(old: &[u8], change: &ChangedBlock, numbers: &HashMap<Cause, u32>) 
 /// The bytes that differ, those close to each other as one.
 fn changed_bytes(old: &[u8], new: &[u8]) -> Vec<Bytes> {
     let mut changes = Vec::new();
-    let mut open: Option<std::ops::Range<usize>> = None;
-    let mut put = |range: Option<std::ops::Range<usize>>| {
+    let mut open: Option<Range<usize>> = None;
+    let mut put = |range: Option<Range<usize>>| {
         if let Some(range) = range {
             changes.push(Bytes {
                 at: range.start,
@@ -295,7 +327,7 @@ pub fn read(
     };
     let head: Head = lines.parse("a plan")?;
     let block_size = BlockSize::from_bytes(head.block_size);
-    let (1, Some(block_size)) = (head.plan, block_size) else {
+    let (VERSION, Some(block_size)) = (head.plan, block_size) else {
         return Err(refused("it is no plan of this version"));
     };
     if UnfinishedRepair::find(&**device)?.is_some() {
@@ -312,6 +344,7 @@ pub fn read(
     if !head.consistent {
         return Err(refused("it does not lead to a consistent file system"));
     }
+    let ranges = lines.ranges(head.read_ranges)?;
     for _ in 0..head.findings {
         lines.next()?;
     }
@@ -333,6 +366,9 @@ pub fn read(
     }
     let writes = Writes::of_plan(block_size, numbers, head.log, device.len());
     let writes = writes.ok_or_else(|| refused("its numbers of blocks cannot be"))?;
+    if relied::digest(&**device, &ranges) != head.read_sha256 {
+        return Err(changed("something that it was made from differs"));
+    }
     Ok(ReadPlan { overlay, writes })
 }
 
@@ -411,149 +447,32 @@ impl Reader<'_> {
         Ok(())
     }
 
+    /// So many ranges of bytes, which ascend.
+    fn ranges(&mut self, count: u64) -> Result<Vec<Range<u64>>> {
+        let mut ranges = Vec::new();
+        let mut least = 0;
+        while len64(ranges.len()) < count {
+            let line: ReadLine = self.parse("what was read")?;
+            if line.read.is_empty() {
+                return Err(refused("a line of what was read is empty"));
+            }
+            for (start, end) in line.read {
+                if start < least || end <= start {
+                    return Err(refused("what was read cannot be"));
+                }
+                least = end;
+                ranges.push(start..end);
+            }
+        }
+        Ok(ranges)
+    }
+
     fn parse<T: for<'a> Deserialize<'a>>(&mut self, what: &str) -> Result<T> {
         self.next()?;
         serde_json::from_slice(&self.line)
-            .map_err(|_| refused(&format!("its first line is not that of {what}")))
+            .map_err(|_| refused(&format!("a line is not that of {what}")))
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use uext4_blockdev::MemoryDevice;
-    use uext4_testkit::{SimDevice, SimOptions};
-
-    use super::*;
-    use crate::finding::Place;
-    use crate::problem::GroupProblem;
-
-    /// A device, and a plan of two writes for one finding as text.
-    fn plan() -> (Arc<dyn BlockDevice>, Vec<u8>) {
-        let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(64 << 10));
-        let text = plan_of(&device, true).0;
-        (device, text)
-    }
-
-    fn plan_of(device: &Arc<dyn BlockDevice>, consistent: bool) -> (Vec<u8>, Overlay, Writes) {
-        let overlay = Overlay::new(Arc::clone(device), BlockSize::MIN, u64::MAX);
-        let change = |bytes: &mut [u8]| (bytes[3], bytes[5], bytes[900]) = (1, 2, 3);
-        overlay.update(Pblk(1), Cause(7), change).unwrap();
-        overlay.update(Pblk(9), Cause(7), change).unwrap();
-        let finding = Finding::new(GroupProblem::ALL[0], Place::whole());
-        let log = LogRun {
-            blocks: 4,
-            start: 20,
-        };
-        let writes = Writes::of_plan(BlockSize::MIN, vec![1, 9], Some(vec![log]), 64 << 10);
-        let writes = writes.unwrap();
-        let outcome = Planned {
-            findings: &[(Cause(7), finding)],
-            consistent,
-            lost: None,
-        };
-        let mut text = Vec::new();
-        write(&mut text, &overlay, &writes, &outcome).unwrap();
-        (text, overlay, writes)
-    }
-
-    #[test]
-    fn a_plan_that_leads_to_no_consistent_file_system_is_refused() {
-        let (device, _) = plan();
-        let text = plan_of(&device, false).0;
-        let error = read(&mut &text[..], &device, 0).unwrap_err().to_string();
-        assert!(error.contains("consistent"), "{error}");
-    }
-
-    #[test]
-    fn an_unfinished_repair_comes_before_a_plan() {
-        let cut = SimDevice::new(&MemoryDevice::new(64 << 10), SimOptions::default());
-        let (device, _) = plan();
-        let (_, overlay, writes) = plan_of(&device, true);
-        // The log's four blocks and the pointer.
-        cut.cut_at_write(5);
-        assert!(writes.write(&cut, &overlay).is_err());
-        let device: Arc<dyn BlockDevice> = Arc::new(cut.contents());
-        let text = plan_of(&device, true).0;
-        let error = read(&mut &text[..], &device, 0).unwrap_err().to_string();
-        assert!(error.contains("finish it first"), "{error}");
-    }
-
-    #[test]
-    fn a_plan_that_was_read_makes_the_same_changes() {
-        let (device, text) = plan();
-        let plan = read(&mut &text[..], &device, u64::MAX).unwrap();
-        let start = plan.writes.log().map(|runs| runs[0].start);
-        assert_eq!((plan.writes.count(), start), (2, Some(20)));
-        let mut content = [0; 1024];
-        for block in [1, 9] {
-            plan.overlay.read_block(Pblk(block), &mut content).unwrap();
-            assert_eq!(
-                (content[3], content[4], content[5], content[900]),
-                (1, 0, 2, 3)
-            );
-        }
-        let lines = String::from_utf8(text).unwrap();
-        let write = lines
-            .lines()
-            .find(|line| line.contains("\"write\":9"))
-            .unwrap();
-        let write: WriteLine = serde_json::from_str(write).unwrap();
-        assert_eq!(write.causes, [1]);
-        let places: Vec<_> = write
-            .changes
-            .iter()
-            .map(|c| (c.at, c.becomes.as_str()))
-            .collect();
-        assert_eq!(places, [(3, "010002"), (900, "03")]);
-    }
-
-    #[test]
-    fn a_block_with_many_causes_can_be_read_again() {
-        let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(64 << 10));
-        let overlay = Overlay::new(Arc::clone(&device), BlockSize::MIN, u64::MAX);
-        let causes: Vec<Cause> = (0..200_000).map(Cause).collect();
-        overlay.replace_for(Pblk(9), &causes, &[1; 1024]).unwrap();
-        let finding = Finding::new(GroupProblem::ALL[0], Place::whole());
-        let findings: Vec<_> = causes.iter().map(|&c| (c, finding.clone())).collect();
-        let planned = Planned {
-            findings: &findings,
-            consistent: true,
-            lost: None,
-        };
-        let writes = Writes::of_plan(BlockSize::MIN, vec![1, 9], None, 64 << 10);
-        let mut text = Vec::new();
-        write(&mut text, &overlay, &writes.unwrap(), &planned).unwrap();
-        let longest = text.split(|byte| *byte == b'\n').map(<[u8]>::len).max();
-        assert!(longest > Some(1 << 20), "{longest:?}");
-        let plan = read(&mut &text[..], &device, 1 << 30).unwrap();
-        assert_eq!(plan.overlay.changed(), 1);
-        let error = read(&mut &text[..], &device, 0).unwrap_err().to_string();
-        assert!(error.contains("--memory"), "{error}");
-    }
-
-    #[test]
-    fn a_plan_of_another_state_is_refused() {
-        let (device, text) = plan();
-        device.write_at(9 * 1024 + 77, &[1]).unwrap();
-        let error = read(&mut &text[..], &device, 0).unwrap_err().to_string();
-        assert!(error.contains("block 9 differs"), "{error}");
-        device.write_at(1024 + 77, &[1]).unwrap();
-        let error = read(&mut &text[..], &device, 0).unwrap_err().to_string();
-        assert!(error.contains("superblock"), "{error}");
-    }
-
-    #[test]
-    fn a_plan_that_was_changed_or_cut_is_refused() {
-        let (device, text) = plan();
-        let changed = String::from_utf8(text.clone())
-            .unwrap()
-            .replace("010002", "010102");
-        let error = read(&mut changed.as_bytes(), &device, 0)
-            .unwrap_err()
-            .to_string();
-        assert!(error.contains("digest"), "{error}");
-        for len in 0..text.len() {
-            assert!(read(&mut &text[..len], &device, 0).is_err(), "{len} bytes");
-        }
-    }
-}
+mod tests;

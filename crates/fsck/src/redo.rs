@@ -259,3 +259,14 @@ pub fn clear_pointer(overlay: &Overlay, cause: Cause) -> Result<()> {
         }
     })
 }
+
+/// Shows the device as the finished repair leaves it.
+///
+/// # Errors
+/// Of the device and of the overlay.
+pub fn read_through(repair: &UnfinishedRepair, overlay: &Overlay, cause: Cause) -> Result<()> {
+    let device = overlay.base();
+    repair.for_each(&**device, |number, content| {
+        overlay.replace(Pblk(number), cause, content)
+    })
+}

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use uext4_blockdev::BlockDevice;
-use uext4_ondisk::Pblk;
-use uext4_redo::{FoundLog, UnfinishedRepair};
+use uext4_redo::FoundLog;
 
 use crate::account::{self, Lost};
 use crate::clusters::ClusterSet;
@@ -15,7 +14,7 @@ use crate::options::Options;
 use crate::overlay::Overlay;
 use crate::problem::{Severity, SuperblockProblem};
 use crate::record::{self, Record, When};
-use crate::redo::clear_pointer;
+use crate::redo::{clear_pointer, read_through};
 use crate::report::{Cause, Findings, Observer, Pass, Progress};
 use crate::state::State;
 use crate::summary::Summary;
@@ -253,14 +252,6 @@ fn settle(log: FoundLog, overlay: &Overlay, findings: &Findings<'_>) -> Result<(
             clear_pointer(overlay, report(SuperblockProblem::RepairLogDamaged, None))
         }
     }
-}
-
-/// Shows the device as the finished repair leaves it.
-fn read_through(repair: &UnfinishedRepair, overlay: &Overlay, cause: Cause) -> Result<()> {
-    let device = overlay.base();
-    repair.for_each(&**device, |number, content| {
-        overlay.replace(Pblk(number), cause, content)
-    })
 }
 
 /// All passes, once.

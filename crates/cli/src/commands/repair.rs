@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use uext4_blockdev::{Access, BlockDevice};
-use uext4_fsck::plan_file::{self, WriteLine};
+use uext4_fsck::plan_file::{self, Recorded, WriteLine};
 use uext4_fsck::{
     Error, Loss, Observer, Outcome, Record, SharedBlocks, UnfinishedRepair, When, Writes, apply,
 };
@@ -118,12 +118,18 @@ pub fn run(args: &RepairArgs, out: &mut Output) -> Result<Exit, Failure> {
     if access == Access::ReadWrite {
         finished = finish_repair(&args.examine, &args.how, &device)?;
     }
-    let mut outcome = make_plan(&args.examine, &args.how, &device, &Watching::progress())?;
+    // A plan that may be kept says what it was made from.
+    let examined = args.json.then(|| Recorded::new(Arc::clone(&device)));
+    let source = match &examined {
+        Some(examined) => Arc::clone(examined) as _,
+        None => Arc::clone(&device),
+    };
+    let mut outcome = make_plan(&args.examine, &args.how, &source, &Watching::progress())?;
     let recorded = outcome.record(When::WithRepairs, examination::now());
     recorded.map_err(|error| args.examine.failure(&error))?;
     let writes = Writes::new(&outcome.overlay, &outcome.used);
     let writes = writes.map_err(|error| args.examine.failure(&error))?;
-    print(args, &outcome, &writes, out)?;
+    print(args, &outcome, &writes, examined.as_deref(), out)?;
     if args.plan && outcome.was_clean && outcome.record != Record::Unclean {
         return Ok(Exit::Success);
     }
@@ -358,14 +364,16 @@ fn print(
     args: &RepairArgs,
     outcome: &Outcome,
     writes: &Writes,
+    examined: Option<&Recorded>,
     out: &mut Output,
 ) -> Result<(), Failure> {
     let failed = |error| args.examine.failure(&error);
-    if args.json {
+    if let Some(examined) = examined {
         let planned = plan_file::Planned {
             findings: &outcome.findings,
             consistent: outcome.is_clean,
             lost: outcome.lost.as_ref(),
+            examined,
         };
         return plan_file::write(out, &outcome.overlay, writes, &planned).map_err(failed);
     }

@@ -4,10 +4,11 @@ mod parse;
 
 use std::io::Write;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::Args;
 use uext4_blockdev::Access;
-use uext4_fsck::plan_file::{self, Planned, WriteLine};
+use uext4_fsck::plan_file::{self, Planned, Recorded, WriteLine};
 use uext4_fsck::tune::{self, Change, Reserved, Tuned};
 use uext4_fsck::{Error, apply};
 
@@ -211,9 +212,14 @@ fn change(
         repair::finish_repair(&args.examine, &how, &device)?;
     }
     let options = args.examine.options();
-    let tuned = tune::tune(&device, &options, changes, &Watching::progress()).map_err(failed)?;
+    let examined = Recorded::new(Arc::clone(&device));
+    let source = match args.plan {
+        true => Arc::clone(&examined) as _,
+        false => Arc::clone(&device),
+    };
+    let tuned = tune::tune(&source, &options, changes, &Watching::progress()).map_err(failed)?;
     if args.plan {
-        return print_plan(args, &tuned, out);
+        return print_plan(args, &tuned, &examined, out);
     }
     interrupt::stop_if_requested()?;
     let undo = args.undo.as_deref();
@@ -230,13 +236,19 @@ fn change(
     Ok(())
 }
 
-fn print_plan(args: &TuneArgs, tuned: &Tuned, out: &mut Output) -> Result<(), Failure> {
+fn print_plan(
+    args: &TuneArgs,
+    tuned: &Tuned,
+    examined: &Recorded,
+    out: &mut Output,
+) -> Result<(), Failure> {
     let failed = |error: Error| args.examine.failure(&error);
     if args.json {
         let planned = Planned {
             findings: &tuned.findings,
             consistent: true,
             lost: None,
+            examined,
         };
         return plan_file::write(out, &tuned.overlay, &tuned.writes, &planned).map_err(failed);
     }

@@ -7,13 +7,14 @@ use uext4_blockdev::BlockDevice;
 use uext4_ondisk::group_desc::GroupDesc;
 use uext4_ondisk::superblock::{SUPERBLOCK_OFFSET, SuperBlock};
 use uext4_ondisk::{Geometry, GroupNr, Ino, Pblk};
+use uext4_redo::FoundLog;
 
 use crate::descriptors;
 use crate::error::{Error, Result};
 use crate::fixed_places::MetadataOwner;
 use crate::options::Options;
 use crate::overlay::Overlay;
-use crate::redo::FoundLog;
+use crate::redo::read_through;
 use crate::report::{Cause, Findings};
 use crate::state::State;
 use crate::superblock;
@@ -61,7 +62,7 @@ impl<'a> Before<'a> {
         let size = after.geometry().block_size;
         let overlay = Overlay::new(Arc::clone(device), size, options.memory / 8);
         if let Some(FoundLog::Unfinished(repair)) = FoundLog::find(&**device)? {
-            repair.into_overlay(&overlay, Cause(0))?;
+            read_through(&repair, &overlay, Cause(0))?;
         }
         let superblock = after.volume.superblock();
         if superblock::block_size(device, options).is_err() {
