@@ -4,6 +4,18 @@
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
+    /// The examination before the first change found what is more than a note.
+    #[error(
+        "the file system is damaged ({findings} finding{}): nothing was changed",
+        if *findings == 1 { "" } else { "s" }
+    )]
+    Damaged {
+        /// How many were found.
+        findings: usize,
+    },
+    /// The examination before the first change could not be done.
+    #[error("examining the file system: {0}")]
+    Examination(uext4_fsck::Error),
     /// It has more blocks than it would get.
     #[error(
         "the file system has {blocks} blocks of {block_size} bytes already, more than {wanted}: \

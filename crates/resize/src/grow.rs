@@ -15,7 +15,7 @@ use crate::changes::Changes;
 use crate::descriptors::{self, Room};
 use crate::state::State;
 use crate::transaction::{self, Recovery};
-use crate::{Error, Result, resize_inode};
+use crate::{Error, Examination, Result, resize_inode};
 
 /// The size that is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,8 +52,8 @@ pub struct Resized {
 
 /// Grows the file system on `device`, whose bytes from `zero_from` on read as zeroes, and makes the
 /// device longer where it is too short for the size that is asked for. The caller has claimed the
-/// device; the file system is not mounted. Its journal is replayed first, whether or not it grows
-/// then.
+/// device; the file system is not mounted. If it is to grow it is examined first; then its journal is
+/// replayed, whether or not it grows.
 ///
 /// # Errors
 /// [`Error`]. An error of the device aside, the file system and the device have their old size, and
@@ -63,7 +63,12 @@ pub fn grow(
     clock: &Arc<dyn Clock>,
     size: Size,
     zero_from: u64,
+    examination: Examination<'_>,
 ) -> Result<Resized> {
+    let seen = target(&State::look(device)?, size, device.len())?;
+    if seen.after != seen.before {
+        examination.run(device)?;
+    }
     let state = State::open(device, clock)?;
     let resized = target(&state, size, device.len())?;
     if resized.after == resized.before {

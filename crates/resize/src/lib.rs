@@ -1,5 +1,7 @@
 //! Growing and shrinking a file system: further groups behind those that are there, or fewer.
 //!
+//! Both examine the file system first ([`Examination`]), and refuse one that is damaged.
+//!
 //! # Growing
 //!
 //! Growing changes little of what exists. The bitmaps, inode tables and copies of the superblock of
@@ -82,6 +84,7 @@ mod bitmap;
 mod changes;
 mod descriptors;
 mod error;
+mod examination;
 mod extents;
 mod fewer;
 mod grow;
@@ -101,6 +104,7 @@ mod state;
 mod transaction;
 
 pub use error::Error;
+pub use examination::{Examination, must_be_sound};
 pub use grow::{Resized, Size, grow};
 pub use mounted::grow_mounted;
 pub use shrink::{Progress, SmallerSize, shrink};

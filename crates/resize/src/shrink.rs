@@ -12,7 +12,7 @@ use crate::batch::Batch;
 use crate::grow::Resized;
 use crate::metadata::{Metadata, least_blocks, with_metadata};
 use crate::state::State;
-use crate::{Error, Result, fewer, log, move_blocks, renumber};
+use crate::{Error, Examination, Result, fewer, log, move_blocks, renumber};
 
 /// The size that is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,8 +43,10 @@ pub fn shrink(
     device: &Arc<dyn BlockDevice>,
     clock: &Arc<dyn Clock>,
     size: SmallerSize,
+    examination: Examination<'_>,
     met: &mut dyn FnMut(Progress) -> Result<()>,
 ) -> Result<Resized> {
+    examination.run(device)?;
     let state = log::end_cut_move(State::open(device, clock)?, clock)?;
     let old = state.geometry.clone();
     let resized = |after| Resized {

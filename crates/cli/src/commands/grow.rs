@@ -12,24 +12,26 @@ use uext4_remote::RemoteTree;
 use uext4_remote::client::Client;
 use uext4_remote::refusal::{Cause, Refusal};
 use uext4_remote::wire::Growth;
-use uext4_resize::{Error, Resized, Size, grow};
+use uext4_resize::{Error, Examination, Resized, Size, grow, must_be_sound};
 
 use super::{Output, bytes};
 use crate::args::{PlaceArgs, parse_size};
 use crate::device_failure::device_failure;
+use crate::examination::{self, Watching};
 use crate::failure::{Exit, Failure};
 use crate::file_limit;
 use crate::json::Json;
 use crate::mounted::{self, Mount};
-use crate::open;
 use crate::part::len_of;
 use crate::show::{escaped, size_text};
+use crate::{interrupt, open};
 
 /// Make a file system larger
 ///
 /// The image file grows with the file system; a block device or a partition must have the room
 /// already. One transaction of the journal makes the new blocks a part of the file system: whatever
-/// interrupts it, the file system has the old size or the new one, and is clean.
+/// interrupts it, the file system has the old size or the new one, and is clean. The file system is
+/// examined first, as by `uext4 check`.
 ///
 /// An image that a mount has is given itself, or by a directory of the mount: it grows while it is
 /// in use, by the mount's daemon.
@@ -51,6 +53,9 @@ pub struct GrowArgs {
     #[arg(value_name = "SIZE", value_parser = parse_wanted, default_value = "max")]
     #[arg(hide_default_value = true)]
     size: Size,
+    /// Do not examine the file system first
+    #[arg(short, long)]
+    force: bool,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -127,7 +132,15 @@ fn here(args: &GrowArgs) -> Result<Resized, Failure> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     // What the device gets for it, and nothing else, is known to be zeroes.
     let zero_from = device.len();
-    grow(&device, &clock, size, zero_from).map_err(|error| failure(image, &error))
+    let deferred = interrupt::defer();
+    let watching = Watching::progress();
+    let examination = match args.force {
+        true => Examination::Skipped,
+        false => Examination::First(&watching),
+    };
+    let grown = grow(&device, &clock, size, zero_from, examination);
+    drop((watching, deferred));
+    grown.map_err(|error| failure(image, &error))
 }
 
 /// The file system in the last partition, which becomes longer, as does the file.
@@ -143,6 +156,13 @@ fn with_partition(args: &GrowArgs, whole: &Arc<FileDevice>) -> Result<Growing, F
     let of_partition = |failure: Failure| failure.about(format_args!("partition {number}"));
     let device = open::part_to_write(Arc::clone(whole) as _, &place).map_err(of_partition)?;
     open::must_hold_ext(image, &device).map_err(of_partition)?;
+    if !args.force {
+        // Before the table of partitions is changed, too.
+        let deferred = interrupt::defer();
+        let sound = must_be_sound(&device, &Watching::progress());
+        drop(deferred);
+        sound.map_err(|error| failure(image, &error))?;
+    }
     let size = match args.size {
         // The partition is to end where the file system will.
         Size::More(more) => Size::Bytes(len_of(&*device).unwrap_or(0).saturating_add(more)),
@@ -192,6 +212,12 @@ pub fn failure(image: &Path, error: &Error) -> Failure {
         Error::DeviceTooSmall { .. } => too_small(image, error),
         Error::Device(error) => device_failure(image, error),
         Error::Unsound { .. } => Failure::new(Exit::Damaged, format_args!("{shown}: {error}")),
+        Error::Damaged { .. } => {
+            let failure = Failure::new(Exit::Damaged, format_args!("{shown}: {error}"));
+            failure.hint("run `uext4 repair IMAGE` first; -f does not examine it")
+        }
+        Error::Examination(error) => examination::failure(shown, error),
+        Error::Stopped => Failure::new(Exit::Interrupted, format_args!("{shown}: {error}")),
         _ => Failure::new(Exit::CouldNot, format_args!("{shown}: {error}")),
     }
 }

@@ -1,21 +1,21 @@
 //! `shrink`: makes a file system smaller.
 
 use std::io::Write;
-use std::path::Path;
 use std::sync::Arc;
 
 use clap::Args;
 use uext4_blockdev::partition::{self, Name, Place, Window};
 use uext4_blockdev::{BlockDevice, Clock, FileDevice, SystemClock};
-use uext4_resize::{Error, Resized, SmallerSize, shrink};
+use uext4_resize::{Error, Examination, Resized, SmallerSize, shrink};
 
 use super::{Output, bytes, grow};
 use crate::args::{PlaceArgs, parse_size};
 use crate::device_failure::device_failure;
+use crate::examination::Watching;
 use crate::failure::{Exit, Failure};
 use crate::progress::Groups;
 use crate::show::{escaped, size_text};
-use crate::{examination, interrupt, open, part};
+use crate::{interrupt, open, part};
 
 /// Make a file system smaller
 ///
@@ -67,41 +67,28 @@ pub fn run(args: &ShrinkArgs, out: &mut Output) -> Result<Exit, Failure> {
         None => SmallerSize::Least,
     };
     let deferred = interrupt::defer();
-    if !args.force {
-        must_be_sound(image, &device)?;
-    }
+    let watching = Watching::progress();
+    let examination = match args.force {
+        true => Examination::Skipped,
+        false => Examination::First(&watching),
+    };
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let bar = Groups::new();
-    let shrunk = shrink(&device, &clock, size, &mut |progress| {
+    let shrunk = shrink(&device, &clock, size, examination, &mut |progress| {
         bar.show(progress.groups.into(), progress.of.into());
         match interrupt::is_requested() {
             true => Err(Error::Stopped),
             false => Ok(()),
         }
     });
-    drop((bar, deferred));
-    let resized = shrunk.map_err(|error| failure(image, &error))?;
+    drop((bar, watching, deferred));
+    let resized = shrunk.map_err(|error| grow::failure(image, &error))?;
     let stays = shorten(args, &whole, &window, &resized)?;
     grow::print(image, args.json, &resized, out)?;
     if let Some(stays) = stays.filter(|_| !args.json) {
         writeln!(out, "{stays}")?;
     }
     Ok(Exit::Success)
-}
-
-/// Fails if an examination finds anything: what is damaged must not move.
-fn must_be_sound(image: &Path, device: &Arc<dyn BlockDevice>) -> Result<(), Failure> {
-    let found = uext4_fsck::findings(device);
-    let found = found.map_err(|error| examination::failure(image.display(), &error))?;
-    if found.is_empty() {
-        return Ok(());
-    }
-    let what = format_args!(
-        "{}: the file system is damaged ({}): nothing was changed",
-        image.display(),
-        examination::counted(found.len() as u64, "finding")
-    );
-    Err(Failure::new(Exit::Damaged, what).hint("run `uext4 repair` first"))
 }
 
 /// What the file system was in ends with it again: a file whose end it was, and the partition if
@@ -155,14 +142,4 @@ fn shorten(
     }
     let is_longer = end < whole.len() && resized.after != resized.before;
     Ok(is_longer.then(|| format!("{shown} keeps its {}", size_text(whole.len()))))
-}
-
-fn failure(image: &Path, error: &Error) -> Failure {
-    match error {
-        Error::Stopped => Failure::new(
-            Exit::Interrupted,
-            format_args!("{}: {error}", image.display()),
-        ),
-        error => grow::failure(image, error),
-    }
 }

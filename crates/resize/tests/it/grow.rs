@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tempfile::TempDir;
 use uext4_blockdev::{Access, BlockDevice, Clock, FileDevice, SubDevice, SystemClock};
-use uext4_resize::{Error, Resized, Size, grow};
+use uext4_resize::{Error, Examination, Resized, Size, grow};
 use uext4_testkit::e2fsprogs::{
     assert_clean, assert_e2fsck, debugfs, debugfs_write, dumpe2fs, mke2fs,
 };
@@ -80,7 +80,7 @@ pub fn grow_file(image: &Path, size: Size, extended: u64) -> Result<Resized, Err
     let device: Arc<dyn BlockDevice> =
         Arc::new(FileDevice::open(image, Access::ReadWrite).unwrap());
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    grow(&device, &clock, size, before)
+    grow(&device, &clock, size, before, Examination::First(&()))
 }
 
 /// A field of dumpe2fs's heading.
@@ -172,7 +172,7 @@ fn sizes_that_cannot_be_are_refused() {
     let window: Arc<dyn BlockDevice> = Arc::new(SubDevice::new(whole, 0, len).unwrap());
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     for size in [Size::Bytes(128 << 20), Size::More(64 << 20)] {
-        let short = grow(&window, &clock, size, len).unwrap_err();
+        let short = grow(&window, &clock, size, len, Examination::First(&())).unwrap_err();
         assert!(matches!(short, Error::DeviceTooSmall { .. }), "{short}");
     }
     drop(window);
@@ -182,6 +182,32 @@ fn sizes_that_cannot_be_are_refused() {
     assert_eq!(same.before, same.after);
     assert_eq!(fs::read(&image).unwrap().len(), before.len());
     assert_clean(&image);
+}
+
+#[test]
+fn a_damaged_file_system_does_not_grow_and_is_not_written() {
+    if !has_tool("debugfs") {
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let image = image(&dir, "-t ext4 -b 1024", 64);
+    debugfs_write(&image, ["feature -flex_bg"]);
+    let before = fs::read(&image).unwrap();
+    let refused = grow_file(&image, Size::Bytes(128 << 20), 0).unwrap_err();
+    assert!(matches!(refused, Error::Damaged { .. }), "{refused}");
+    assert!(fs::read(&image).unwrap() == before);
+    // Nothing is to be done, so that nothing is examined.
+    let same = grow_file(&image, Size::Device, 0).unwrap();
+    assert_eq!(same.before, same.after);
+    // Another bit, which leads nowhere.
+    debugfs_write(&image, ["feature flex_bg", "sif sub/3 mode 0170644"]);
+    let refused = grow_file(&image, Size::Bytes(128 << 20), 0).unwrap_err();
+    assert!(matches!(refused, Error::Damaged { .. }), "{refused}");
+    let file: Arc<dyn BlockDevice> = Arc::new(FileDevice::open(&image, Access::ReadWrite).unwrap());
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let (size, len) = (Size::Bytes(128 << 20), file.len());
+    let grown = grow(&file, &clock, size, len, Examination::Skipped).unwrap();
+    assert!(grown.after > grown.before);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tempfile::TempDir;
 use uext4_blockdev::{Access, BlockDevice, Clock, FileDevice, SystemClock};
-use uext4_resize::{Error, Resized, SmallerSize, shrink};
+use uext4_resize::{Error, Examination, Resized, SmallerSize, shrink};
 use uext4_testkit::e2fsprogs::{assert_clean, debugfs_write, mke2fs};
 use uext4_testkit::has_tool;
 use uext4_testkit::loops::{Mount, can_mount};
@@ -48,7 +48,8 @@ fn open(image: &Path) -> Arc<dyn BlockDevice> {
 
 fn shrink_file(image: &Path, size: SmallerSize) -> Result<Resized, Error> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let resized = shrink(&open(image), &clock, size, &mut |_| Ok(()))?;
+    let examination = Examination::First(&());
+    let resized = shrink(&open(image), &clock, size, examination, &mut |_| Ok(()))?;
     let len = resized.after * u64::from(resized.block_size);
     File::options()
         .write(true)
@@ -109,6 +110,20 @@ fn assert_whole(image: &Path, before: &BTreeMap<String, String>, what: &str) {
     let found = uext4_fsck::findings(&device).unwrap();
     assert!(found.is_empty(), "{what}: {found:?}");
     assert!(contents(&device) == *before, "{what}");
+}
+
+#[test]
+fn a_directory_with_a_damaged_mode_is_not_moved() {
+    if !has_tool("debugfs") {
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let image = filled(&dir, "-t ext4 -b 1024", 64);
+    debugfs_write(&image, ["sif lost+found mode 0100644"]);
+    let before = fs::read(&image).unwrap();
+    let refused = shrink_file(&image, SmallerSize::Least).unwrap_err();
+    assert!(matches!(refused, Error::Damaged { .. }), "{refused}");
+    assert!(fs::read(&image).unwrap() == before);
 }
 
 #[test]

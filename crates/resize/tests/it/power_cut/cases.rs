@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tempfile::TempDir;
 use uext4::{Creation, Volume};
 use uext4_blockdev::{BlockDevice, Clock, MemoryDevice, SystemClock, VirtualClock};
-use uext4_resize::{Error, Resized, Size, SmallerSize, grow, grow_mounted, shrink};
+use uext4_resize::{Error, Examination, Resized, Size, SmallerSize, grow, grow_mounted, shrink};
 use uext4_testkit::e2fsprogs::{assert_e2fsck, debugfs_write, mke2fs};
 use uext4_testkit::{SimDevice, SplitMix64, run};
 
@@ -136,7 +136,10 @@ impl Case {
     ) -> Result<Resized, Error> {
         let clock: Arc<dyn Clock> = Arc::new(VirtualClock::default());
         match self.work {
-            Work::Grow(_) => grow(device, &clock, Size::Device, zero_from),
+            Work::Grow(_) => {
+                let skipped = Examination::Skipped;
+                grow(device, &clock, Size::Device, zero_from, skipped)
+            }
             Work::GrowMounted(_) => {
                 let volume = Volume::open(Arc::clone(device), clock, &mount_options())?;
                 let grown = grow_mounted(&volume, Size::Device)?;
@@ -144,7 +147,9 @@ impl Case {
                 volume.close()?;
                 Ok(grown)
             }
-            Work::Shrink(size) => shrink(device, &clock, size, &mut |_| Ok(())),
+            Work::Shrink(size) => {
+                shrink(device, &clock, size, Examination::Skipped, &mut |_| Ok(()))
+            }
         }
     }
 
