@@ -115,12 +115,17 @@ pub fn run(state: &State<'_>, summary: &mut Summary) -> Result<()> {
     Ok(())
 }
 
-/// Compares the sums with the superblock's counts.
+/// Compares the sums with the superblock's counts. Those are only right where it was unmounted:
+/// the kernel keeps them in memory until then.
 fn superblock_counts(state: &State<'_>, free_blocks: u64, free_inodes: u64) -> Result<()> {
     let superblock = state.volume.superblock();
     let stored = superblock.free_blocks_count();
     if stored != free_blocks {
-        let finding = Finding::new(SuperblockProblem::FreeBlocks, Place::whole());
+        let problem = match stored > superblock.blocks_count() {
+            true => SuperblockProblem::FreeBlocksTooMany,
+            false => SuperblockProblem::FreeBlocks,
+        };
+        let finding = Finding::new(problem, Place::whole());
         let cause = state.report(finding.found(stored).right(free_blocks));
         state
             .volume
@@ -129,7 +134,11 @@ fn superblock_counts(state: &State<'_>, free_blocks: u64, free_inodes: u64) -> R
     let stored = superblock.s_free_inodes_count.get();
     let right = u32::try_from(free_inodes).unwrap_or(u32::MAX);
     if stored != right {
-        let finding = Finding::new(SuperblockProblem::FreeInodes, Place::whole());
+        let problem = match stored > superblock.s_inodes_count.get() {
+            true => SuperblockProblem::FreeInodesTooMany,
+            false => SuperblockProblem::FreeInodes,
+        };
+        let finding = Finding::new(problem, Place::whole());
         let cause = state.report(finding.found(stored).right(right));
         state
             .volume

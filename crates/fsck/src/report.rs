@@ -11,7 +11,7 @@ use uext4_ondisk::GroupNr;
 
 use crate::emptied::Emptied;
 use crate::finding::Finding;
-use crate::problem::{JournalProblem, Loss, QuotaProblem, Severity};
+use crate::problem::{JournalProblem, Loss, Problem, QuotaProblem, Severity};
 
 /// The number of a finding: the cause of a change. Numbers are given in any order while a pass
 /// runs.
@@ -111,6 +111,8 @@ pub struct Findings<'a> {
     orphans: AtomicU64,
     /// Whether fast commits were found. They do not say what they change in quotas.
     fast_commits: AtomicBool,
+    /// Whether the superblock said that it was not unmounted, and has a journal to be replayed.
+    in_use: AtomicBool,
     not_safe: AtomicBool,
     may_lose: AtomicBool,
     left_fast_commits: AtomicBool,
@@ -130,6 +132,7 @@ impl<'a> Findings<'a> {
             notes: AtomicU64::new(0),
             orphans: AtomicU64::new(0),
             fast_commits: AtomicBool::new(false),
+            in_use: AtomicBool::new(false),
             not_safe: AtomicBool::new(false),
             may_lose: AtomicBool::new(false),
             left_fast_commits: AtomicBool::new(false),
@@ -148,8 +151,14 @@ impl<'a> Findings<'a> {
         if finding.problem == JournalProblem::FastCommits.into() {
             self.fast_commits.store(true, Ordering::Relaxed);
         }
-        let follows = finding.problem == QuotaProblem::Usage.into()
-            && self.fast_commits.load(Ordering::Relaxed);
+        // What the next mount would take back is no damage.
+        let follows = match finding.problem {
+            Problem::Quota(QuotaProblem::Usage) => self.fast_commits.load(Ordering::Relaxed),
+            Problem::Journal(JournalProblem::OrphanFilePresent) => {
+                self.in_use.load(Ordering::Relaxed)
+            }
+            _ => false,
+        };
         match finding.problem.info().severity {
             Severity::Note => self.notes.fetch_add(1, Ordering::Relaxed),
             _ if follows => self.notes.fetch_add(1, Ordering::Relaxed),
@@ -214,6 +223,7 @@ impl<'a> Findings<'a> {
     /// The next round begins: it has the orphans and fast commits that are left, none.
     pub fn begin_round(&self) {
         self.fast_commits.store(false, Ordering::Relaxed);
+        self.in_use.store(false, Ordering::Relaxed);
         self.orphans.store(0, Ordering::Relaxed);
     }
 
@@ -230,6 +240,11 @@ impl<'a> Findings<'a> {
     /// Whether a remedy may lose files, names or contents.
     pub fn may_lose(&self) -> bool {
         self.may_lose.load(Ordering::Relaxed)
+    }
+
+    /// The superblock says that the file system was not unmounted.
+    pub fn was_in_use(&self) {
+        self.in_use.store(true, Ordering::Relaxed);
     }
 
     /// Notes that they could not be replayed.

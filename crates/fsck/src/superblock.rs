@@ -27,6 +27,7 @@ mod shape;
 use std::sync::Arc;
 
 use uext4_blockdev::BlockDevice;
+use uext4_ondisk::features::Incompat;
 use uext4_ondisk::group_desc::GroupDesc;
 use uext4_ondisk::num::index;
 use uext4_ondisk::superblock::{SUPERBLOCK_OFFSET, SuperBlock};
@@ -128,6 +129,10 @@ pub fn replayed(
     let found = usable(&overlay, options, findings)?;
     let mut volume = volume(overlay, found.geometry, found.superblock, options)?;
     mmp::refuse_if_in_use(&volume, options)?;
+    let incompat = volume.superblock().features().incompat;
+    if incompat.contains(Incompat::RECOVER) {
+        findings.was_in_use();
+    }
     let mut replay = Replay::NotNeeded;
     let mut fast_commits = None;
     if let Some(replayed) = journal::replay(&volume, options, findings)? {

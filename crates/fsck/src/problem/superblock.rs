@@ -139,8 +139,18 @@ super::problems! {
     ResizeInode = "resize-inode", Damage, Nothing,
         ["PR_0_RESIZE_INODE_INVALID", "PR_1_RESIZE_INODE_CREATE"],
         "the resize inode does not map the reserved descriptor blocks", "map them anew";
-    FreeBlocks = "superblock-free-blocks", Safe, Nothing, ["PR_5_FREE_BLOCK_COUNT", "PR_0_FREE_BLOCK_COUNT"],
+    FreeBlocks = "superblock-free-blocks", Note, Nothing,
+        ["PR_5_FREE_BLOCK_COUNT", "PR_0_FREE_BLOCK_COUNT"],
         "s_free_blocks_count is {found}, {right} blocks are free", "store the number counted";
-    FreeInodes = "superblock-free-inodes", Safe, Nothing, ["PR_5_FREE_INODE_COUNT", "PR_0_FREE_INODE_COUNT"],
+    FreeBlocksTooMany = "superblock-free-blocks-too-many", Safe, Nothing,
+        ["PR_5_FREE_BLOCK_COUNT"],
+        "s_free_blocks_count is {found}, more than there are; {right} blocks are free",
+        "store the number counted";
+    FreeInodes = "superblock-free-inodes", Note, Nothing,
+        ["PR_5_FREE_INODE_COUNT", "PR_0_FREE_INODE_COUNT"],
         "s_free_inodes_count is {found}, {right} inodes are free", "store the number counted";
+    FreeInodesTooMany = "superblock-free-inodes-too-many", Safe, Nothing,
+        ["PR_5_FREE_INODE_COUNT"],
+        "s_free_inodes_count is {found}, more than there are; {right} inodes are free",
+        "store the number counted";
 }

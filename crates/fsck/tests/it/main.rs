@@ -3,6 +3,7 @@
 #[path = "../exercise/examination.rs"]
 mod exercise;
 
+mod after_crash;
 mod cases;
 mod collection;
 mod damaged;

@@ -27,19 +27,6 @@ enum End {
     Running,
 }
 
-/// Stops the file system without unmounting it; nothing is written any more.
-fn shut_down(mount: &Mount, flush_log: bool) {
-    let flag = if flush_log { "1" } else { "2" };
-    let script = "import fcntl, os, struct, sys\n\
-        place = os.open(sys.argv[1], os.O_RDONLY)\n\
-        fcntl.ioctl(place, 0x8004587d, struct.pack('I', int(sys.argv[2])))\n";
-    let path = mount.path().as_os_str();
-    run(
-        "python3",
-        ["-c".as_ref(), script.as_ref(), path, flag.as_ref()],
-    );
-}
-
 fn fill(path: &Path, len: usize, byte: u8) {
     let mut bytes = vec![byte; len];
     // Where data is journaled, such blocks must be escaped.
@@ -113,8 +100,8 @@ fn crash(dir: &Path, mke2fs: &str, options: &str, end: End) -> PathBuf {
     let mount = Mount::new(&image, options);
     change(mount.path());
     match end {
-        End::Committed => shut_down(&mount, true),
-        End::Uncommitted => shut_down(&mount, false),
+        End::Committed => mount.shut_down(1),
+        End::Uncommitted => mount.shut_down(2),
         End::Running => sync(mount.path()),
     }
     copy(&image, &crashed);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use uext4::quota::QuotaKind;
 use uext4::{FileType, Image, Ino, Inode, OpenOptions, Volume};
 use uext4_blockdev::{BlockDevice, MemoryDevice, VirtualClock};
+use uext4_ondisk::superblock::{SUPERBLOCK_OFFSET, SuperBlock};
 
 use super::model::{Facts, Id, Kind, Node, Oracle, name_fact, node_fact};
 
@@ -22,6 +23,24 @@ pub fn recover(device: Arc<dyn BlockDevice>) -> Result<(), String> {
     let options = OpenOptions::default();
     let fs = Volume::open(device, clock, &options).map_err(|e| format!("mount: {e}"))?;
     fs.close().map_err(|error| format!("unmount: {error}"))
+}
+
+/// Asserts that our check calls clean what waits for no more than the next mount. Not if the power
+/// went while the superblock was written: a torn one must be repaired.
+pub fn waits_for_a_mount(image: &MemoryDevice) -> Result<(), String> {
+    let mut superblock = [0; 1024];
+    let read = image.read_at(SUPERBLOCK_OFFSET, &mut superblock);
+    read.map_err(|error| error.to_string())?;
+    if SuperBlock::parse(&superblock).is_err() {
+        return Ok(());
+    }
+    let device: Arc<dyn BlockDevice> = Arc::new(image.snapshot());
+    let findings = uext4_fsck::findings(&device);
+    let findings = findings.map_err(|error| format!("check before the mount: {error}"))?;
+    match findings.is_empty() {
+        true => Ok(()),
+        false => Err(format!("check before the mount: {findings:#?}")),
+    }
 }
 
 /// Reads everything, and lets our own check look for what is not as it should be.

@@ -22,7 +22,7 @@ use uext4_blockdev::{BlockDevice, MemoryDevice};
 use uext4_testkit::SplitMix64;
 
 use crate::writing::device::made;
-use judge::{judge, read, recover};
+use judge::{judge, read, recover, waits_for_a_mount};
 use model::Oracle;
 use recorder::{Cuts, Recorder};
 use workload::Run;
@@ -111,6 +111,9 @@ fn judge_state(image: &MemoryDevice, oracle: &Oracle<'_>, origin: &Origin, numbe
     let result = recover(Arc::clone(&recovered) as _).and_then(|()| {
         let found = read(&recovered)?;
         judge(&found, oracle)?;
+        if number.is_multiple_of(5) {
+            waits_for_a_mount(image)?;
+        }
         if number.is_multiple_of(7) {
             cut_recovery(image, oracle, number as u64)?;
         }
