@@ -65,7 +65,8 @@ pub(super) fn readable(
         return Ok(size);
     }
     let map = budget.map(state, ino, raw)?;
-    let written = map.extents.iter().filter(|extent| !extent.unwritten);
+    let is_read = |extent: &&Extent| !extent.unwritten && !state.touches_metadata(extent);
+    let written = map.extents.iter().filter(is_read);
     Ok(written.map(|extent| within(geometry, extent, size)).sum())
 }
 
@@ -134,17 +135,21 @@ fn lost_blocks(
             }
             let pblk = Pblk(extent.pblk.0.saturating_add(at.into()));
             let (found, same) = place_of(&is.extents, lblk, extent.len - at);
-            // What lies where it lay is equal up to the next block that changes.
+            // What lies where it lay is equal up to the next block that changes, or to the end.
             if found == Some(pblk) {
                 let end = pblk.0.saturating_add(same.into());
                 let next = before.changed.range(pblk.0..end).next();
                 let equal = next.map_or(u64::from(same), |next| next - pblk.0);
+                let equal = equal.min(new_size.saturating_sub(start) >> log2);
                 if equal > 0 {
-                    let len = (equal << log2).min(size - start);
-                    lost += (start + len).saturating_sub(new_size.max(start));
                     at = at.saturating_add(u16::try_from(equal).unwrap_or(u16::MAX));
                     continue;
                 }
+            }
+            // A block of the file system's own is no file's.
+            if state.is_metadata(pblk) {
+                at += 1;
+                continue;
             }
             if budget.bytes == 0 {
                 lost += (u64::from(extent.len - at) << log2).min(size - start);
@@ -159,8 +164,8 @@ fn lost_blocks(
     Ok(lost)
 }
 
-/// How many of the first bytes of two blocks, of which no block reads as zeroes, differ: `len` of
-/// the first one, of which `kept` are still within the file. All count if one of these does.
+/// How many of the first `len` bytes of a block are not those of another one, of which `kept` are
+/// still within the file. No block reads as zeroes.
 fn differing(
     before: &State<'_>,
     after: &State<'_>,
@@ -181,10 +186,8 @@ fn differing(
     new.truncate(kept);
     new.resize(size, 0);
     let len = usize::try_from(len).unwrap_or(size).min(size);
-    Ok(match old[..len] == new[..len] {
-        true => 0,
-        false => len as u64,
-    })
+    let bytes = old[..len].iter().zip(&new[..len]);
+    Ok(bytes.filter(|(old, new)| old != new).count() as u64)
 }
 
 /// Where a logical block lies, and how many of the next ones, at most `len`, lie behind it; `None`

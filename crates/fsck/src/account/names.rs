@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use rustc_hash::FxHashSet;
+use uext4_ondisk::features::Incompat;
 use uext4_ondisk::inode::{FileType, InodeFlags};
 use uext4_ondisk::num::index;
 use uext4_ondisk::{GroupNr, Ino};
@@ -47,10 +48,15 @@ pub(super) fn count(
             }
             let group = after.geometry().inode_group(ino).map(|(group, _)| group);
             let table = group.filter(|group| emptied.tables.contains(group));
-            if table.is_none() && !is_in_use(&before.state, ino)? {
+            let target = target(&before.state, ino)?;
+            if table.is_none() && target == Target::Unused {
                 return Ok(());
             }
             lost.names += 1;
+            if let Target::Value(bytes) = target {
+                lost.files += 1;
+                lost.bytes += bytes;
+            }
             if let Some(bytes) = walked.gone.remove(&ino) {
                 lost.files += 1;
                 lost.bytes += bytes;
@@ -107,12 +113,30 @@ fn key(name: &[u8], ino: Ino) -> u64 {
     hasher.finish()
 }
 
-/// Whether an inode has a link, whatever it is: what is damaged may be a file all the same.
-fn is_in_use(state: &State<'_>, ino: Ino) -> Result<bool> {
+/// What a name leads to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Target {
+    /// Nothing that is in use.
+    Unused,
+    /// An inode with a link, whatever it is: what is damaged may be a file all the same.
+    Used,
+    /// The value of an attribute, of so many bytes: by this name, and no other, it was a file.
+    Value(u64),
+}
+
+fn target(state: &State<'_>, ino: Ino) -> Result<Target> {
     let bytes = state.volume.read_inode(ino)?;
     let raw = bytes.and_then(|bytes| fields(ino, &bytes));
-    let is_file = raw.is_some_and(|raw| raw.i_links_count.get() != 0);
-    Ok(is_file && ino.0 >= state.geometry().first_ino)
+    let in_use = raw.filter(|raw| raw.i_links_count.get() != 0);
+    let Some(raw) = in_use.filter(|_| ino.0 >= state.geometry().first_ino) else {
+        return Ok(Target::Unused);
+    };
+    let flags = InodeFlags::from_bits_retain(raw.i_flags.get());
+    let features = state.geometry().features.incompat;
+    match features.contains(Incompat::EA_INODE) && flags.contains(InodeFlags::EA_INODE) {
+        true => Ok(Target::Value(raw.i_size_lo.get().into())),
+        false => Ok(Target::Used),
+    }
 }
 
 /// Calls `each` with the names of a directory, as far as they can be read; with none if the inode

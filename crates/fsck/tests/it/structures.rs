@@ -46,14 +46,29 @@ fn judge_both(judge: &Judge, case: &Case) -> Vec<String> {
         return Vec::new();
     }
     let theirs = std::fs::read(judge.path()).unwrap();
-    let (Some(ours), Some(theirs)) = (contents(ours), contents(theirs)) else {
+    let Some(ours) = contents(ours) else {
         return vec![format!("{}: cannot be read", name(case))];
     };
-    let missing = theirs.missing(&ours, &Hurt::default());
-    let lines = missing.into_iter().take(2);
-    lines
-        .map(|line| format!("{}: {line}", name(case)))
-        .collect()
+    let Some(theirs) = contents(theirs) else {
+        return Vec::new();
+    };
+    // What e2fsck makes of noise is no measure: only what was there before is.
+    let clean = &images::sample(case.1).contents;
+    let lost = clean.missing(&ours, &Hurt::default());
+    match clean.missing(&theirs, &Hurt::default()).is_empty() {
+        true => lost
+            .iter()
+            .map(|line| format!("{}: {line}", name(case)))
+            .collect(),
+        false if ours.len() < theirs.len().min(clean.len()) => {
+            let (ours, theirs) = (ours.len(), theirs.len());
+            vec![format!(
+                "{}: {ours} files, e2fsck keeps {theirs}",
+                name(case)
+            )]
+        }
+        false => Vec::new(),
+    }
 }
 
 #[test]
@@ -62,7 +77,9 @@ fn copies_in_the_journal_take_no_table_from_its_place() {
         return;
     }
     let cases = kinds().filter(|kind| kind.name.ends_with("-with-a-copy-in-the-journal"));
-    let cases: Vec<_> = cases.flat_map(on_all_images).collect();
+    // Of a quick run: on a third of the images.
+    let is_meant = |case: &Case| is_long() || case.1.is_multiple_of(3);
+    let cases: Vec<_> = cases.flat_map(on_all_images).filter(is_meant).collect();
     let failures = run(&cases, name, |judge, case| {
         let sample = images::sample(case.1);
         let Some(damaged) = damaged(case) else {
@@ -85,12 +102,9 @@ fn no_table_is_lost_that_e2fsck_keeps() {
     }
     let is_of_groups = |kind: &&Kind| kind.name.starts_with("group-");
     let of_kind = |kind: &'static Kind| {
-        let all = on_all_images(kind);
-        let images = images::ALL.len();
-        // Of a quick run: on four of the images.
-        let first = pick(kind.name) % 6;
-        let is_meant = move |case: &Case| is_long() || (case.1 + images - first) % 6 == 0;
-        all.filter(is_meant)
+        // Of a quick run: on one image.
+        let image = pick(kind.name) % images::ALL.len();
+        on_all_images(kind).filter(move |case| is_long() || case.1 == image)
     };
     let cases: Vec<_> = kinds().filter(is_of_groups).flat_map(of_kind).collect();
     let failures = run(&cases, name, judge_both);
