@@ -1,5 +1,6 @@
 //! Images that other tools write, and what they say of ours.
 
+use uext4_image::{BuildOptions, Builder};
 use uext4_testkit::{has_tool, run_text};
 
 use super::*;
