@@ -148,7 +148,7 @@ fn what_an_orphan_held_is_no_damage_and_anything_else_is() {
             assert_eq!(found, ["orphan"], "{options} {is_deleted}");
             for (request, wanted) in [
                 ("seti <60>", "inode-bitmap-marked"),
-                ("setb 9000 5", "block-bitmap-marked"),
+                ("setb 16000 5", "block-bitmap-marked"),
                 ("clri <12>", "block-bitmap-marked"),
             ] {
                 let image = waiting(options, is_deleted);
