@@ -35,6 +35,9 @@ pub struct ClusterSet {
     groups: Box<[Group]>,
     /// Those that were taken out again, if any were.
     removed: OnceLock<Box<[Group]>>,
+    /// Blocks of clusters in the set that hold nothing: a redo log may take them if no other
+    /// cluster is left.
+    spare: Vec<Range<u64>>,
     scratch: Arc<Scratch>,
     per_group: u32,
     clusters: u64,
@@ -49,12 +52,23 @@ impl ClusterSet {
         Self {
             groups: empty(index(geometry.groups_count.get())),
             removed: OnceLock::new(),
+            spare: Vec::new(),
             scratch: Arc::clone(scratch),
             per_group: geometry.clusters_per_group.get(),
             clusters: data.div_ceil(1 << geometry.cluster_bits),
             first_data_block: geometry.first_data_block.into(),
             cluster_bits: geometry.cluster_bits,
         }
+    }
+
+    /// Blocks of clusters in the set that hold nothing.
+    pub fn spare(&self) -> &[Range<u64>] {
+        &self.spare
+    }
+
+    /// Says which blocks of clusters in the set hold nothing.
+    pub fn set_spare(&mut self, spare: Vec<Range<u64>>) {
+        self.spare = spare;
     }
 
     /// Whether what the set holds can be believed: it may be in a temporary file.

@@ -20,6 +20,7 @@ mod create;
 mod fast_commits;
 mod older;
 mod repair;
+mod spare;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -47,6 +48,7 @@ pub use create::{default_area, default_blocks, recreate};
 pub use fast_commits::FastCommits;
 pub use older::restore;
 pub use repair::{mend, set_fast_commit_blocks};
+pub use spare::spare;
 
 /// Where the journal's map was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

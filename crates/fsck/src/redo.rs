@@ -72,7 +72,7 @@ impl Writes {
                 end: blocks.min(plan.base().len() >> block_size.log2()),
             };
             log = match len64(numbers.len()) <= BLOCKS_MAX {
-                true => find_room(used, &wanted),
+                true => find_room(used, &wanted).or_else(|| in_spare(used.spare(), &wanted)),
                 false => None,
             };
             used.check()?;
@@ -238,6 +238,35 @@ impl Becoming<'_> {
             None => self.plan.read_block(Pblk(block), content),
         }
     }
+}
+
+/// Room for a log in blocks that are in use and hold nothing: the longest runs of them.
+fn in_spare(spare: &[std::ops::Range<u64>], wanted: &Wanted<'_>) -> Option<Places> {
+    let is_written = |run: &std::ops::Range<u64>| {
+        let next = wanted.not.partition_point(|&block| block < run.start);
+        wanted.not.get(next).is_some_and(|&block| block < run.end)
+    };
+    let runs = spare.iter().map(|run| run.start..run.end.min(wanted.end));
+    let runs = runs.filter(|run| !run.is_empty() && !is_written(run));
+    let mut runs: Vec<LogRun> = runs
+        .map(|run| LogRun {
+            start: run.start,
+            blocks: run.end - run.start,
+        })
+        .collect();
+    runs.sort_unstable_by(|a, b| b.cmp(a));
+    runs.truncate(wanted.runs_max);
+    let mut missing = wanted.blocks;
+    let mut taken = Vec::new();
+    for run in runs {
+        let blocks = run.blocks.min(missing);
+        missing -= blocks;
+        taken.push(LogRun { blocks, ..run });
+        if missing == 0 {
+            return Places::new(taken, wanted.end);
+        }
+    }
+    None
 }
 
 /// Adds the superblock's block: the pointer is put there, and taken away with its contents.

@@ -151,6 +151,7 @@ fn rounds(
     // What was found before an error is shown too.
     findings.finish_pass();
     let (summary, mut overlay, mut used) = first?;
+    let spare = used.spare().to_vec();
     let was_clean = findings.count() == 0;
     let orphans = findings.orphans();
     if rounds_max > 1 && findings.has_left_fast_commits() {
@@ -170,6 +171,10 @@ fn rounds(
         lost = Some(Lost::default());
     } else if is_clean && !options.older_copies {
         (lost, overlay) = account::compare(device, &later, overlay, &findings)?;
+    }
+    // A log takes blocks that hold nothing both before and after the changes.
+    if rounds_max == 1 || used.spare() != spare {
+        used.set_spare(Vec::new());
     }
     overlay.settle()?;
     Ok(Outcome {
@@ -303,5 +308,9 @@ fn round(
     bitmaps::run(&state, &mut summary)?;
     state.finish_pass()?;
     state.used.add_removed_and(owned.as_ref());
+    if state.shared.is_empty() {
+        let spare = journal::spare(&state.volume)?;
+        state.used.set_spare(spare);
+    }
     Ok((summary, state.volume.into_overlay(), state.used))
 }

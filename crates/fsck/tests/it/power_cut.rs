@@ -6,6 +6,8 @@
 //!
 //! `UEXT4_LONG` cuts 200 repairs at every write, in place of 10 at some.
 
+use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,7 +17,8 @@ use uext4_ondisk::superblock::SuperBlock;
 use uext4_ondisk::{BlockSize, Pblk};
 use uext4_testkit::damage::images;
 use uext4_testkit::damage::{Kind, Sums, kinds};
-use uext4_testkit::{SimDevice, SimOptions, has_tool};
+use uext4_testkit::e2fsprogs::{debugfs_script, debugfs_write, dumpe2fs, e2fsck, mke2fs};
+use uext4_testkit::{SimDevice, SimOptions, assert_clean, has_tool, scratch};
 
 use crate::cases::{assert_none, is_long, pick, run};
 use crate::judge::MEMORY_MAX;
@@ -116,12 +119,16 @@ fn cuts(writes: u64) -> Vec<u64> {
 
 /// Cuts one repair, and counts the cuts; what went wrong.
 fn cut(case: &Case, count: &AtomicU64) -> Result<(), String> {
-    let damaged = case.damaged().unwrap();
+    cut_of(&case.damaged().unwrap(), count)
+}
+
+/// The same of any image.
+fn cut_of(damaged: &MemoryDevice, count: &AtomicU64) -> Result<(), String> {
     let outcome = planned(Arc::new(damaged.snapshot())).map_err(|error| error.to_string())?;
     let Outcome { overlay, used, .. } = &outcome;
     let block_size = overlay.block_size();
     let writes = Writes::new(overlay, used).map_err(|error| error.to_string())?;
-    let whole = SimDevice::new(&damaged, SimOptions::default());
+    let whole = SimDevice::new(damaged, SimOptions::default());
     match apply::in_place(&whole, overlay, &writes, None, &|_| ()) {
         Ok(0) => return Ok(()),
         // Such a repair needs an undo file.
@@ -139,7 +146,7 @@ fn cut(case: &Case, count: &AtomicU64) -> Result<(), String> {
             seed,
             ..SimOptions::default()
         };
-        let device = SimDevice::new(&damaged, options);
+        let device = SimDevice::new(damaged, options);
         device.cut_at_write(at);
         if apply::in_place(&device, overlay, &writes, None, &|_| ()).is_ok() {
             return Err(format!("the power did not go at write {at}"));
@@ -176,4 +183,61 @@ fn a_power_cut_at_any_write_of_a_repair_ends_in_the_same_tree() {
     println!("{} repairs, {count} cuts", cases.len());
     assert_none(&failures, cases.len());
     assert!(count >= cases.len() as u64, "{count}");
+}
+
+/// An image without a free block, and a directory with a wrong number of links.
+fn full(dir: &Path) -> MemoryDevice {
+    let image = dir.join("image");
+    let options = "-t ext4 -b 1024 -m 0 -N 64 -J size=1 -O ^resize_inode";
+    mke2fs(&image, options.split_whitespace(), "6M");
+    let free = || {
+        let shown = dumpe2fs(&image);
+        let line = shown.lines().find(|line| line.starts_with("Free blocks:"));
+        line.unwrap()
+            .split_whitespace()
+            .last()
+            .unwrap()
+            .parse::<usize>()
+            .unwrap()
+    };
+    let source = dir.join("source");
+    for (n, left) in [40, 8, 2, 0, 0, 0, 0, 0].into_iter().enumerate() {
+        let blocks = free().saturating_sub(left);
+        fs::write(&source, vec![0x5A; blocks * 1024]).unwrap();
+        let write = format!("write {} f{n}", source.display());
+        debugfs_script(write, Some(&image));
+    }
+    while free() > 0 {
+        fs::write(&source, vec![0x5A; 1024]).unwrap();
+        let write = format!("write {} g{}", source.display(), free());
+        debugfs_script(write, Some(&image));
+    }
+    e2fsck(&image, "-fy");
+    assert_eq!(free(), 0);
+    debugfs_write(
+        &image,
+        ["sif lost+found links_count 7", "sif f0 links_count 3"],
+    );
+    MemoryDevice::from_bytes(fs::read(&image).unwrap())
+}
+
+#[test]
+fn a_repair_of_a_full_file_system_has_its_log_in_the_empty_journal() {
+    if !has_tool("mke2fs") {
+        return;
+    }
+    let dir = scratch();
+    let damaged = full(dir.path());
+    let outcome = planned(Arc::new(damaged.snapshot())).unwrap();
+    assert!(outcome.is_clean);
+    let writes = Writes::new(&outcome.overlay, &outcome.used).unwrap();
+    assert!(writes.has_log());
+    let count = AtomicU64::new(0);
+    assert_eq!(cut_of(&damaged, &count), Ok(()));
+    assert!(count.into_inner() > 5);
+    let repaired = SimDevice::new(&damaged, SimOptions::default());
+    apply::in_place(&repaired, &outcome.overlay, &writes, None, &|_| ()).unwrap();
+    let image = dir.path().join("repaired");
+    fs::write(&image, repaired.contents().to_bytes()).unwrap();
+    assert_clean(&image);
 }
