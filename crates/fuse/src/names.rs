@@ -468,7 +468,7 @@ mod tests {
             for (id, is_found) in [(lower, decodes), (dir, true)] {
                 let mut origin = vec![0, 0xfb, 33, 0, 0x81];
                 origin.resize(5 + 16 + 4, 0);
-                origin.extend((id as u32).to_ne_bytes());
+                origin.extend((id as u32).as_bytes());
                 origin.extend([0; 4]);
                 let name = b"user.overlay.origin";
                 let inode = client.inode(upper);

@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
+use zerocopy::FromBytes;
 
 /// The first minor version of the protocol whose kernels know epochs.
 const EPOCHS: u32 = 44;
@@ -44,8 +45,8 @@ pub struct Origins(Mutex<FxHashMap<u32, (u64, Instant)>>);
 fn node_in(value: &[u8]) -> Option<u64> {
     let is_handle = value.get(1) == Some(&MAGIC) && TYPES.contains(value.get(4)?);
     let half = |at: usize| -> Option<u64> {
-        let bytes = value.get(at..at + 4)?.try_into().ok()?;
-        Some(u32::from_ne_bytes(bytes).into())
+        let half = u32::read_from_bytes(value.get(at..at + 4)?).ok()?;
+        Some(half.into())
     };
     let node = half(NODE)? << 32 | half(NODE + 4)?;
     is_handle.then_some(node)
@@ -75,15 +76,17 @@ impl Origins {
 
 #[cfg(test)]
 mod tests {
+    use zerocopy::IntoBytes;
+
     use super::*;
 
     /// As overlayfs has stored it on Linux 6.18: version, magic number, 33 bytes, type.
     fn value(node: u64) -> Vec<u8> {
         let mut value = vec![0, MAGIC, 33, 0, 0x81];
         value.extend([0; 16]);
-        value.extend(((node >> 32) as u32).to_ne_bytes());
-        value.extend((node as u32).to_ne_bytes());
-        value.extend(7u32.to_ne_bytes());
+        value.extend(((node >> 32) as u32).as_bytes());
+        value.extend((node as u32).as_bytes());
+        value.extend(7u32.as_bytes());
         value
     }
 

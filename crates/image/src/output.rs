@@ -208,7 +208,7 @@ impl Output {
 
     /// The same output, in place from byte `offset` on if there is something that would else be
     /// replaced as a whole: what lies before and behind a file system is not its own.
-    pub(crate) fn from_offset(self, offset: u64) -> Result<Self, Error> {
+    pub(crate) fn beginning_at(self, offset: u64) -> Result<Self, Error> {
         let is_there = self.present.is_some() || self.block_device.is_some();
         if offset == 0 || !is_there {
             return Ok(self);

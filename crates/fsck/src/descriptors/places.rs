@@ -304,10 +304,10 @@ fn relocate(
     };
     let finding = Finding::new(problem, Place::group(group));
     let cause = findings.report(finding.found(found).right(at.0));
-    if problem == GroupProblem::InodeTableLost {
-        if !move_table(volume, group, Pblk(found), at, cause)? {
-            findings.empty_table(group);
-        }
+    if problem == GroupProblem::InodeTableLost
+        && !move_table(volume, group, Pblk(found), at, cause)?
+    {
+        findings.empty_table(group);
     }
     taken.add(at.0, len);
     let is_stale = may_be_stale(volume, &volume.group(group));
