@@ -197,8 +197,8 @@ impl Listener {
 /// Says what a mount without a socket lacks.
 fn without_socket(error: io::Error) {
     messages::warning(format_args!(
-        "{}: {error}: `uext4 stats`, and commands on the image while it is mounted, will not reach this \
-         mount",
+        "{}: {error}: `uext4 stats`, and commands on the image while it is mounted, will not reach \
+         this mount",
         directory_of_sockets().display()
     ));
 }

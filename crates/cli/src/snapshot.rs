@@ -100,7 +100,8 @@ impl Snapshot {
     }
 
     fn sum(&self, name: &str) -> f64 {
-        self.each(name).map(|sample| sample.value).sum()
+        // The sum of none is -0.
+        self.each(name).map(|sample| sample.value).sum::<f64>() + 0.0
     }
 
     /// One JSON object: a name's value, or a list of values with their labels.
@@ -242,7 +243,7 @@ impl Snapshot {
             let since = before.map(|(before, secs)| (sample.value - before.of(COUNT, op)) / secs);
             let since = since.map_or_else(|| "-".to_owned(), |since| format!("{since:.0}"));
             let failed = self.each(ERRORS).filter(|one| one.label("op") == Some(op));
-            let failed: f64 = failed.map(|one| one.value).sum();
+            let failed = failed.map(|one| one.value).sum::<f64>() + 0.0;
             // Writing to a string cannot fail.
             _ = write!(line, "{since:>9}{failed:>8}");
             let took = self

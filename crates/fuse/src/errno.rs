@@ -58,7 +58,7 @@ numbers! {
 }
 
 impl Errno {
-    /// Whether a request failed that is answered so, for a reason that whoever runs the mount has to
+    /// Whether a request failed that is answered so, for a reason that the administrator has to
     /// know: the image is damaged or full, a quota is used up, nothing is written any more, the
     /// device fails, memory or threads are short. All others say something about the file, the
     /// name or the caller, which programs ask for and expect: `ENOENT`, `ENODATA`, `EEXIST`, …

@@ -230,8 +230,8 @@ fn trim(
     Answer::Later
 }
 
-/// Changes the label, and checkpoints: blkid(8) and udev read it from the device, as soon as the call
-/// has returned.
+/// Changes the label, and checkpoints: blkid(8) and udev read it from the device, as soon as the
+/// call has returned.
 fn set_label(
     server: &Arc<Server>,
     header: &InHeader,

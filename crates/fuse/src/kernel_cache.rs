@@ -86,7 +86,8 @@ impl Observer for KernelCache {
 
     /// A page that is stored to through a mapping is the kernel's alone until it is written, and no
     /// request reports the store. Only of files that are open for writing there are such pages: the
-    /// last close writes them. Of these the kernel drops all pages, and writes what is dirty before.
+    /// last close writes them. Of these the kernel drops all pages, and writes what is dirty
+    /// before.
     fn write_back(&self) {
         for ino in self.server.handles.inodes() {
             self.forget(node_of(ino.0.into()), Forgotten::Contents);

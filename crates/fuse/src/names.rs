@@ -30,9 +30,9 @@ pub struct Name<'a> {
 }
 
 /// Names by which the kernel asks for the node itself, be it a directory or not: "." where it
-/// decodes a handle whose inode it does not have, "/" where it looks again at the dentry that such a
-/// handle gave, which has no parent but itself, and no other name (overlayfs does so at each use of
-/// a file that was copied up).
+/// decodes a handle whose inode it does not have, "/" where it looks again at the dentry that such
+/// a handle gave, which has no parent but itself, and no other name (overlayfs does so at each use
+/// of a file that was copied up).
 const ITSELF: [&[u8]; 2] = [b".", b"/"];
 
 /// LOOKUP. That a name is not there is an answer, which the kernel keeps.

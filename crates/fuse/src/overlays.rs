@@ -1,18 +1,19 @@
 //! Handles that overlayfs decodes on this mount, and would be refused the use of.
 //!
 //! overlayfs stores with each file that it copies up the handle of the lower one, in the attribute
-//! `overlay.origin`, and decodes it when it sees the file anew. The kernel asks for the inode by LOOKUP
-//! of "." and makes a dentry that has no name. Kernels whose dentries belong to an epoch
-//! (`FUSE_NOTIFY_INC_EPOCH`, protocol 7.44, Linux 6.16) give that dentry none, and so take it for one
-//! of an epoch that is over as soon as overlayfs looks at it again: the file answers once, and is
-//! ESTALE, and missing in listings, from then on. No answer of ours can mend such a dentry; only
+//! `overlay.origin`, and decodes it when it sees the file anew. The kernel asks for the inode by
+//! LOOKUP of "." and makes a dentry that has no name. Kernels whose dentries belong to an epoch
+//! (`FUSE_NOTIFY_INC_EPOCH`, protocol 7.44, Linux 6.16) give that dentry none, and so take it for
+//! one of an epoch that is over as soon as overlayfs looks at it again: the file answers once, and
+//! is ESTALE, and missing in listings, from then on. No answer of ours can mend such a dentry; only
 //! those that were looked up by name are sound, as those of directories are, which the kernel looks
 //! up after it has decoded their handle.
 //!
-//! Where a handle is stale from the beginning, overlayfs does without the lower file: names, contents
-//! and attributes are those of the upper one, and so is the number of the inode. So on these kernels
-//! the LOOKUP of a handle that the same thread has just read from that attribute is ESTALE. Handles
-//! that programs keep (`open_by_handle_at`, NFS) are decoded: their dentries are not looked at again.
+//! Where a handle is stale from the beginning, overlayfs does without the lower file: names,
+//! contents and attributes are those of the upper one, and so is the number of the inode. So on
+//! these kernels the LOOKUP of a handle that the same thread has just read from that attribute is
+//! ESTALE. Handles that programs keep (`open_by_handle_at`, NFS) are decoded: their dentries are
+//! not looked at again.
 //!
 //! Lock: a leaf.
 

@@ -205,7 +205,7 @@ impl Server {
         self.reply_node(&self.nodes.remember(node), out)
     }
 
-    /// What the kernel is told of a node that it was just notified of.
+    /// The answer about a node that the kernel was just notified of.
     pub(crate) fn reply_node(&self, node: &Node, out: &mut Out<'_>) -> Result<()> {
         let inode = self.owners.shown(node.inode());
         let attr = attr_of(&inode, node.delayed(), self.block_size);

@@ -1,8 +1,8 @@
 //! Names that must stay, because another file system is mounted there or below.
 //!
-//! The kernel detaches what is mounted on a name that it is told to forget, and below. rename(2) and
-//! rmdir(2) refuse to take such a name away (EBUSY), as it would leave what is mounted there without
-//! a place; commands that go past the kernel must refuse it themselves.
+//! The kernel detaches what is mounted on a name that it is to forget, and below. rename(2) and
+//! rmdir(2) refuse to take such a name away (EBUSY), as it would leave what is mounted there
+//! without a place; commands that go past the kernel must refuse it themselves.
 
 use std::collections::BTreeMap;
 

@@ -13,7 +13,8 @@ const HELP_AT: usize = 30;
 /// Columns of a line.
 const WIDTH: usize = 100;
 
-/// Prints all options with their ranges and defaults, those that have no effect, and those that are refused.
+/// Prints all options with their ranges and defaults, those that have no effect, and those that are
+/// refused.
 pub fn print(out: &mut Output) -> io::Result<()> {
     for subject in subjects() {
         writeln!(out, "{}:", subject.title)?;

@@ -1,6 +1,6 @@
-//! Mount options that a superblock asks for (`tune2fs -o`, `-E mount_opts=`), as far as a mount does
-//! otherwise. `bsdgroups` and `discard` the engine follows; `acl`, `user_xattr`, `block_validity` and
-//! `journal_data_ordered` are always so.
+//! Mount options that a superblock asks for (`tune2fs -o`, `-E mount_opts=`), as far as a mount
+//! does otherwise. `bsdgroups` and `discard` the engine follows; `acl`, `user_xattr`,
+//! `block_validity` and `journal_data_ordered` are always so.
 
 use uext4_ondisk::superblock::SuperBlock;
 

@@ -72,8 +72,8 @@ const fn refused(name: &'static str, why: &'static str) -> Refused {
     Refused { name, why }
 }
 
-/// Options that are taken although they have no effect here, because nothing that a program relies on
-/// is worse without them; each with a note at the mount.
+/// Options that are taken although they have no effect here, because nothing that a program relies
+/// on is worse without them; each with a note at the mount.
 pub const NOTED: &[Refused] = &[
     refused(
         "data=writeback",

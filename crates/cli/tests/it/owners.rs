@@ -159,8 +159,8 @@ fn ids_of_the_image_stand_for_others_of_the_machine() {
     place.judge();
 }
 
-/// The groups of what is made in directories of group 50, one with the set-group-id bit, and the modes
-/// of directories made there.
+/// The groups of what is made in directories of group 50, one with the set-group-id bit, and the
+/// modes of directories made there.
 fn made_in_group_50(dir: &std::path::Path) -> Vec<(u32, u32)> {
     let mut made = Vec::new();
     for (name, mode) in [("plain", 0o755), ("set", 0o2755)] {

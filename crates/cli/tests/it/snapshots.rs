@@ -131,7 +131,7 @@ fn stores_through_shared_mappings_are_in_a_snapshot() {
     store("root:w:3:3\t");
     let script = mount.scratch.path().join("script");
     fs::write(&script, "cat /etc/passwd\n").unwrap();
-    let read = uext4_ok(&["script", text(&dir), text(&script)]);
+    let read = uext4_ok(&["script", "--file", text(&script), text(&dir)]);
     assert!(read.starts_with(b"root:w:3:3"), "{read:?}");
     drop(lines);
     program.wait().unwrap();

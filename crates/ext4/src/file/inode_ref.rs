@@ -156,7 +156,7 @@ impl InodeRef {
     /// has written already stays what it is.
     pub(crate) fn note_serving(&self) {
         let role = &self.user.role;
-        // Whoever came first is right, and the result says nothing more.
+        // The first of two threads is right, and the result says nothing more.
         _ = role.compare_exchange(READS, SERVES, Relaxed, Relaxed);
     }
 

@@ -114,8 +114,8 @@ pub(crate) fn discard(sbi: &Sbi, cell: &Cell) {
     }
 }
 
-/// The same, if no user has the file open for writing and no block of it waits for its place: called
-/// by the last of both, the user that closes the file and the thread that writes its data.
+/// The same, if no user has the file open for writing and no block of it waits for its place:
+/// called by the last of both, the user that closes the file and the thread that writes its data.
 pub(crate) fn discard_if_left(sbi: &Sbi, cell: &Cell) {
     // Each of the two has changed its own side before and looks at the other's now: without a fence
     // both could see the old one, and neither would give anything back.

@@ -185,7 +185,7 @@ fn space_is_kept_while_a_file_is_open_for_writing_and_given_back_by_the_last_clo
     assert!(preallocated(&client) > 0);
     release(&client, file, two);
     assert_eq!(preallocated(&client), 0);
-    // Whoever closes while data wait leaves it to the thread that writes them.
+    // A program that closes while data wait leaves it to the thread that writes them.
     let (file, fh) = made_open(&client, "other");
     write_by(&client, file, fh, 0, &data);
     sync(&client);

@@ -1,8 +1,8 @@
 #!/bin/sh
-# What overlayfs shows of one file system that holds lower and upper: while its caches are warm, after
-# the kernel has dropped them, and after both were mounted anew. Names that were copied up, renamed,
-# linked, removed, changed in their attributes alone.
-# Usage: transcript.sh MOUNT UMOUNT PLACE MERGED OPTIONS, where MOUNT and UMOUNT are commands.
+# What overlayfs shows of one file system that holds lower and upper: while its caches are warm,
+# after the kernel has dropped them, and after both were mounted anew. Names that were copied up,
+# renamed, linked, removed, changed in their attributes alone. Usage: transcript.sh MOUNT UMOUNT
+# PLACE MERGED OPTIONS, where MOUNT and UMOUNT are commands.
 mount_it=$1 umount_it=$2 m=$3 merged=$4
 layers="lowerdir=$m/lo,upperdir=$m/up,workdir=$m/wk${5:+,$5}"
 
