@@ -18,7 +18,7 @@ use uext4_testkit::mutants::oracle::{Oracle, Repaired, Says};
 use uext4_testkit::{has_tool, said, scratch};
 
 /// Mutants of a quick run, and of a long one.
-const MUTANTS: (u64, u64) = (0, 3000);
+const MUTANTS: (u64, u64) = (51, 3000);
 
 /// A command that writes.
 #[derive(Clone, Copy, Debug)]

@@ -110,11 +110,10 @@ impl Contents {
     /// What the names lead to, and the paths of each. Of directories all are alike.
     fn held(&self) -> BTreeMap<Held, Vec<&str>> {
         let mut all = BTreeMap::<_, Vec<_>>::new();
-        let children = self
-            .inodes
-            .values()
-            .flat_map(|content| content.names.values());
-        for content in children.filter_map(|child| self.inodes.get(child)) {
+        // Where lost files go is made anew where it is missing, by those who need it.
+        let names = self.inodes.values().flat_map(|content| &content.names);
+        let children = names.filter(|(name, _)| name.as_slice() != b"lost+found");
+        for content in children.filter_map(|(_, child)| self.inodes.get(child)) {
             let is_directory = FileType::from_mode(content.mode) == Some(FileType::Directory);
             let held = Held {
                 file_type: FileType::from_mode(content.mode),

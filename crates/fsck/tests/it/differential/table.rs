@@ -1,5 +1,5 @@
-//! Where e2fsck and we differ, and why: the judge accepts these differences and no other. The seed
-//! is the smallest mutant that shows it.
+//! Where e2fsck and we differ, and why: the judge accepts these differences and no other.
+//! [docs/repair.md](../../../../../docs/repair.md) shows the same rows to users.
 
 use uext4_testkit::mutants::Mutant;
 
@@ -8,12 +8,58 @@ use uext4_testkit::mutants::Mutant;
 struct Row {
     /// The name of our finding, a part of what e2fsck says, or of a change.
     of: &'static str,
+    /// Other findings that it brings along.
+    with: &'static [&'static str],
+    /// The smallest change that shows it: image, structure, field.
+    example: &'static str,
     /// Which of the two is right.
     why: &'static str,
 }
 
-/// What the examination finds and e2fsck does not: the names of findings.
-const STRICTER: &[Row] = &[];
+const fn row(of: &'static str, example: &'static str, why: &'static str) -> Row {
+    Row {
+        of,
+        with: &[],
+        example,
+        why,
+    }
+}
+
+impl Row {
+    const fn with(self, with: &'static [&'static str]) -> Self {
+        Self { with, ..self }
+    }
+}
+
+/// What the examination finds and `e2fsck -fn` does not: the names of findings.
+const STRICTER: &[Row] = &[
+    row(
+        "directory-file-type-unset",
+        "no-csum, record 7 of directory 2: file_type 0",
+        "e2fsck stores the type with -y, and with -n does not mention it",
+    ),
+    row(
+        "superblock-revision",
+        "no-csum, superblock: s_rev_level 0",
+        "e2fsck stores revision 1 with -y, and with -n does not mention it",
+    ),
+    row(
+        "resize-inode",
+        "ext2, an indirect block of inode 7: number 0",
+        "the kernel and resize2fs refuse to grow a file system with such a resize inode",
+    ),
+    row(
+        "journal-damaged",
+        "k2, journal superblock: s_first 0xfffffffc",
+        "the kernel refuses to mount with such a journal, though its log is empty",
+    ),
+    row(
+        "superblock-quota-number",
+        "quota, block 0 of the quota file of projects: that of users",
+        "the kernel refuses to mount with such a quota file; e2fsck compares no usage with it",
+    )
+    .with(&["quota-usage", "unattached"]),
+];
 
 /// What e2fsck objects to and the examination does not.
 const MISSED: &[Row] = &[];
@@ -29,14 +75,18 @@ const LOSSIER: &[Row] = &[];
 
 /// Why e2fsck makes none of these findings, if there is a reason for each.
 pub fn stricter(names: &[&str]) -> Option<&'static str> {
-    let why = |name: &&str| {
-        STRICTER
-            .iter()
-            .find(|row| row.of == *name)
-            .map(|row| row.why)
+    let rows: Vec<_> = STRICTER
+        .iter()
+        .filter(|row| names.contains(&row.of))
+        .collect();
+    let is_explained = |name: &&str| {
+        rows.iter()
+            .any(|row| row.of == *name || row.with.contains(name))
     };
-    let all: Option<Vec<_>> = names.iter().map(why).collect();
-    all?.first().copied()
+    names
+        .iter()
+        .all(is_explained)
+        .then(|| rows.first().map(|row| row.why))?
 }
 
 fn within(rows: &'static [Row], said: &str) -> Option<&'static str> {
@@ -62,4 +112,17 @@ pub fn unclean(said: &str) -> Option<&'static str> {
 /// Why less is kept of this mutant.
 pub fn lossier(mutant: &Mutant) -> Option<&'static str> {
     within(LOSSIER, &mutant.to_string())
+}
+
+#[test]
+fn every_difference_from_e2fsck_is_documented() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let text = std::fs::read_to_string(root.join("../../docs/repair.md")).unwrap();
+    for row in [STRICTER, MISSED, REFUSED, UNCLEAN, LOSSIER]
+        .into_iter()
+        .flatten()
+    {
+        let line = format!("| `{}` | {} | {} |", row.of, row.example, row.why);
+        assert!(text.contains(&line), "docs/repair.md has no row\n{line}");
+    }
 }
