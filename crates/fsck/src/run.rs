@@ -57,7 +57,7 @@ pub struct Outcome {
 
 impl Outcome {
     /// How many names would be lost with structures that are made anew, empty, if that is more
-    /// than the options allow to be written where nobody is asked.
+    /// than the options allow to be written without a question.
     pub fn loses_too_much(&self) -> Option<u64> {
         let lost = self.lost.as_ref()?.with_structures;
         (lost > self.loss_max).then_some(lost)

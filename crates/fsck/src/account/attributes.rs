@@ -82,7 +82,7 @@ fn extended(state: &State<'_>, raw: &RawInode, bytes: &[u8]) -> Result<BTreeSet<
     Ok(keys)
 }
 
-/// Adds the attributes of a list. One with damage is read by nobody.
+/// Adds the attributes of a list. No reader takes one with damage.
 fn add(keys: &mut BTreeSet<u64>, region: &[u8], first: usize) {
     let entries = parse_entries(region, first, XattrPlace::Block(Pblk(0)));
     for entry in entries.into_iter().flatten() {

@@ -83,7 +83,7 @@ pub(super) fn count(
 }
 
 /// How many inodes of a group the bitmap shows in use, if it is the one that was stored with the
-/// descriptor. Of a table that nobody has seen it is the last that is known.
+/// descriptor. Of a table that was found nowhere nothing else is known.
 fn marked(state: &State<'_>, group: GroupNr) -> Result<u64> {
     let geometry = state.geometry();
     let desc = state.volume.group(group);
