@@ -31,8 +31,8 @@ pub struct NewUuid {
 /// Copies of the superblock and descriptors that are damaged are left as they are.
 ///
 /// # Errors
-/// [`Error::CutRepair`], [`Error::Feature`] if the UUID must not change, [`Error::Damaged`] if the superblock is,
-/// [`Error::DeviceTooSmall`], [`Error::Device`].
+/// [`Error::CutRepair`], [`Error::Feature`] if the UUID must not change, [`Error::Damaged`] if the
+/// superblock is, [`Error::DeviceTooSmall`], [`Error::Device`].
 pub fn change_uuid(device: &dyn BlockDevice, uuid: [u8; 16]) -> Result<NewUuid, Error> {
     let mut bytes = [0; size_of::<SuperBlock>()];
     device.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;

@@ -1,6 +1,6 @@
 //! The examination before the first change: growing and shrinking believe descriptors, bitmaps and
 //! maps, and move by them. What is damaged would be moved to where it destroys something, and a
-//! repair could no longer tell how it was.
+//! repair could no longer find out how it was.
 //!
 //! resize2fs asks for `e2fsck -f` where the file system was mounted since the last one. Here the
 //! passes of the check are run, whatever the superblock says of earlier ones: a superblock that is

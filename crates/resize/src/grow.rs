@@ -52,8 +52,8 @@ pub struct Resized {
 
 /// Grows the file system on `device`, whose bytes from `zero_from` on read as zeroes, and makes the
 /// device longer where it is too short for the size that is asked for. The caller has claimed the
-/// device; the file system is not mounted. If it is to grow it is examined first; then its journal is
-/// replayed, whether or not it grows.
+/// device; the file system is not mounted. If it is to grow it is examined first; then its journal
+/// is replayed, whether or not it grows.
 ///
 /// # Errors
 /// [`Error`]. An error of the device aside, the file system and the device have their old size, and

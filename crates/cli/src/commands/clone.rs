@@ -30,9 +30,9 @@ use crate::{cut_repair, interrupt, open};
 /// and has holes for zeroes elsewhere. It appears under its name when it is complete. mount(8) and
 /// udev cannot distinguish two file systems of one UUID, so the copy gets another, in all copies
 /// of its superblock: with metadata_csum, the feature metadata_csum_seed is added, so that
-/// checksums stay as they are; a journal that needs recovery is replayed in the copy first, and a repair that was cut
-/// off is finished there. With
-/// --keep-uuid the copy is equal byte for byte, as one with a dm-verity tree must be.
+/// checksums stay as they are; a journal that needs recovery is replayed in the copy first, and a
+/// repair that was cut off is finished there. With --keep-uuid the copy is equal byte for byte, as
+/// one with a dm-verity tree must be.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   uext4 clone golden.img vm1.img

@@ -51,8 +51,8 @@ impl Image {
     ///
     /// If the primary superblock cannot be used and no other was requested, its copy in the
     /// journal or a backup is used; if the device is shorter than the file system, the part that
-    /// exists can be read. If a repair was cut off while it was written, the file system is shown as
-    /// the finished repair leaves it. [`Image::rescue`] reports all three.
+    /// exists can be read. If a repair was cut off while it was written, the file system is shown
+    /// as the finished repair leaves it. [`Image::rescue`] reports all three.
     ///
     /// # Errors
     /// [`crate::Error::Corrupt`] if the superblock and its backups or the journal is damaged,

@@ -169,14 +169,14 @@ fn cut_everywhere(case: &Case) {
 }
 
 #[test]
-fn a_cut_in_tune_loses_no_file_whoever_opens_the_file_system_next() {
+fn a_cut_in_tune_loses_no_file_whatever_opens_the_file_system_next() {
     if has_tool("mke2fs") {
         cut_everywhere(&tuned());
     }
 }
 
 #[test]
-fn a_cut_in_a_repair_loses_no_file_whoever_opens_the_file_system_next() {
+fn a_cut_in_a_repair_loses_no_file_whatever_opens_the_file_system_next() {
     if has_tool("mke2fs") {
         cut_everywhere(&repaired());
     }
@@ -232,7 +232,7 @@ fn a_log_that_is_out_of_date_is_forgotten_by_the_next_opening() {
     }
     let (case, after, log) = with_log();
     let pointer = superblock(&after);
-    // Somebody finished it without us, and has used the file system since; the pointer stayed.
+    // It was finished, and the file system used since; another program kept the pointer.
     log.finish(&after).unwrap();
     mount(Arc::new(after.snapshot())).close().unwrap();
     let used = Arc::new(after.snapshot());

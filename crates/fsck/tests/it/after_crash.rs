@@ -70,7 +70,7 @@ fn what_the_kernel_left_in_the_middle_is_clean() {
                 mount.shut_down(how);
                 drop((open, mount));
                 let what = format!("{flags}, flag {how}, deleted {deleted}");
-                // e2fsck replays and, as it is told to, does no more than is safe.
+                // With -p, e2fsck replays the journal and does no more than is safe.
                 let replayed = dir.path().join("replayed");
                 fs::copy(&image, &replayed).unwrap();
                 let preened = e2fsck(&replayed, "-p").status.code();
