@@ -110,7 +110,7 @@ pub fn held(device: &Arc<dyn BlockDevice>) -> Result<Held, Error> {
     })
 }
 
-/// Nobody who looks for a file system is told to make one over it.
+/// A command that looks for a file system never advises to make one over it.
 const SCAN: &str = "`uext4 scan IMAGE` looks for file systems in it; where one begins is then \
      --offset BYTES";
 

@@ -1,7 +1,9 @@
 //! From a source to an image.
 
+mod listed;
+
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +12,7 @@ use uext4::bulk::{Creator, CreatorOptions, FileContent, PlacedRun, Summary};
 use uext4_blockdev::BlockDevice;
 use uext4_mkfs::Layout;
 use uext4_ondisk::Ino;
-use uext4_ondisk::inode::{FileType, GOOD_OLD_INODE_SIZE, InodeFlags, Timestamp};
+use uext4_ondisk::inode::{FileType, InodeFlags, Timestamp};
 
 use crate::begun::{self, Begun, Listed};
 use crate::error::{Error, FinishError, path_buf};
@@ -26,6 +28,7 @@ use crate::size::{self, Size};
 use crate::source::{Content, Contents, Input, Listing, Source, Store, Warnings};
 use crate::tree::{EntryId, FileData, Node, Tree};
 use crate::verity::RootHash;
+use listed::{first_files, refuse_container_image, warn_of_times};
 
 /// What was built.
 #[derive(Clone, Debug)]
@@ -315,30 +318,6 @@ fn name_source(error: Error, counted: &Counted<'_>, block_len: u64, stores: &[St
     }
 }
 
-/// What a registry or a container engine stores is not the tree of files that its containers see.
-fn refuse_container_image(alone: Option<Source>, tree: &Tree) -> Result<(), Error> {
-    let Some(source) = alone else {
-        return Ok(());
-    };
-    let has = |name: &[u8]| tree.child(EntryId::ROOT, name).is_some();
-    let has_layers = || {
-        let mut entries = tree.children(EntryId::ROOT);
-        entries.any(|entry| tree.child(entry, b"layer.tar").is_some())
-    };
-    let what = if has(b"manifest.json") && (has(b"repositories") || has(b"blobs") || has_layers()) {
-        "a docker-archive"
-    } else if has(b"oci-layout") && has(b"index.json") {
-        "an OCI image layout"
-    } else {
-        return Ok(());
-    };
-    let path = match source {
-        Source::Directory(path) | Source::TarFile(path) => path,
-        _ => PathBuf::from("-"),
-    };
-    Err(Error::ContainerImage { path, what })
-}
-
 pub(crate) fn total(tree: &Tree) -> Amount {
     let mut total = Amount::default();
     let mut seen = vec![false; tree.nodes_len()];
@@ -392,37 +371,6 @@ struct Filler<'a> {
     unwritten: Vec<EntryId>,
     /// Nodes that have their contents, if some come first.
     written: Vec<bool>,
-}
-
-/// The files that come first, as the options name them.
-fn first_files(tree: &Tree, order: &[Vec<u8>], warnings: &mut Warnings) -> Vec<EntryId> {
-    let mut first = Vec::with_capacity(order.len());
-    for path in order {
-        match tree.lookup(path) {
-            Some(entry) if tree.node_of(entry).file_type() == FileType::Regular => {
-                if tree.node_of(entry).size() > 0 {
-                    first.push(entry);
-                }
-            }
-            _ => warnings.add(path, "is to come first, and is not a file of the image"),
-        }
-    }
-    first
-}
-
-/// Names what has a time that 32 bits do not hold, which is all that inodes of 128 bytes have.
-fn warn_of_times(tree: &Tree, inode_size: u16, warnings: &mut Warnings) {
-    if usize::from(inode_size) > GOOD_OLD_INODE_SIZE {
-        return;
-    }
-    for entry in tree.entries() {
-        let mut times = tree.node_of(entry).times().into_iter();
-        if times.any(|time| i32::try_from(time.sec).is_err()) {
-            let what = "its times lie outside of 1901 to 2038, which inodes of 128 bytes cannot \
-                        hold: they are stored as others; make the image with -I 256";
-            warnings.add(&tree.path(entry), what);
-        }
-    }
 }
 
 impl<'a> Filler<'a> {

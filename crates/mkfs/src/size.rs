@@ -34,8 +34,8 @@ impl Size {
 
 /// Parses a number, a hexadecimal one behind `0x`, with an optional unit, in either case: `s`
 /// (512-byte sectors); `k`, `m`, `g` or `t`, also as `KiB` or `Ki` (powers of 1,024); `kB`, `MB`,
-/// `GB` or `TB` (powers of 1,000); `B`. A decimal number with a unit may have decimals. `flag` names
-/// the flag in errors.
+/// `GB` or `TB` (powers of 1,000); `B`. A decimal number with a unit may have decimals. Errors name
+/// `flag`.
 ///
 /// # Errors
 /// [`Error::Option`].

@@ -19,9 +19,9 @@ use crate::still::Still;
 
 /// Look for file systems anywhere in an image
 ///
-/// For a disk whose partition table is lost, and for the dump of a device's memory: finds ext2, ext3
-/// and ext4 file systems at every multiple of 512 bytes, also by a backup of a superblock that is
-/// lost. All commands that open an image take the byte that is printed as --offset. The image is
+/// For a disk whose partition table is lost, and for the dump of a device's memory: finds ext2,
+/// ext3 and ext4 file systems at every multiple of 512 bytes, also by a backup of a superblock that
+/// is lost. All commands that open an image take the byte that is printed as --offset. The image is
 /// only read, as a whole but for its holes.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:

@@ -55,7 +55,7 @@ fn the_byte_that_is_found_is_one_that_others_take() {
 }
 
 #[test]
-fn nobody_who_looks_is_told_to_make_a_file_system() {
+fn no_command_that_looks_for_a_file_system_advises_to_make_one() {
     if !has_tool("mke2fs") {
         return;
     }
