@@ -92,6 +92,9 @@ pub enum Problem {
     TypeDiffers,
     /// No path can hold the name.
     BadName,
+    /// Another file of the directory has the name: of such files the first is shown without this.
+    /// A copy of both could write through the one what is below the other.
+    NameTwice,
 }
 
 impl fmt::Display for Problem {
@@ -112,6 +115,7 @@ impl fmt::Display for Problem {
                 f.write_str("directories are larger than the file system, not entered")
             }
             Self::BadName => f.write_str("no file can have this name"),
+            Self::NameTwice => f.write_str("another file in the directory has the same name"),
             Self::TypeDiffers => f.write_str("directory entry and inode state different types"),
         }
     }
@@ -146,9 +150,11 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// True for a name no path can hold: empty, a dot name, or one with a slash or zero byte.
+    /// True for a name no path can hold: empty, a dot name, or one with a slash or zero byte; and
+    /// for one that an entry before it has.
     pub fn is_unusable(&self) -> bool {
-        self.depth > 0 && is_unusable(&self.name)
+        let is_repeated = matches!(self.problem, Some(Problem::NameTwice));
+        is_repeated || self.depth > 0 && is_unusable(&self.name)
     }
 }
 
@@ -199,6 +205,8 @@ struct Frame {
     truncated: bool,
     /// The key of the last event served.
     done: Option<Box<[u8]>>,
+    /// The name of the last entry served.
+    last: Option<Box<[u8]>>,
 }
 
 impl<'a> Walk<'a> {
@@ -316,12 +324,21 @@ impl<'a> Walk<'a> {
 
     fn entry(&mut self, index: usize, event: Event) -> Entry {
         let ino = Ino(event.ino);
-        let mut entry = self.judged(
-            ino,
-            self.fs.inode(ino),
-            event.name.into_vec(),
-            event.directory,
-        );
+        // Equal names sort next to each other in every order.
+        let last = self.stack[index].last.replace(event.name.clone());
+        let is_repeated = last.is_some_and(|last| last == event.name);
+        let name = event.name.into_vec();
+        let mut entry = match is_repeated {
+            false => self.judged(ino, self.fs.inode(ino), name, event.directory),
+            true => Entry {
+                name,
+                ino,
+                inode: self.fs.inode(ino),
+                problem: Some(Problem::NameTwice),
+                depth: self.stack.len(),
+                last: false,
+            },
+        };
         let rest = &self.stack[index].pending;
         entry.last = !rest.iter().take(2).any(|e| !e.subtree);
         entry
@@ -404,6 +421,7 @@ impl<'a> Walk<'a> {
             pending_bytes: 0,
             truncated: false,
             done: None,
+            last: None,
         });
         self.load(self.stack.len() - 1);
     }

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use uext4_testkit::SplitMix64;
 
-use crate::host::{copy_image, debugfs_write, has_tool, is_long, mke2fs, scratch, text, uext4};
+use crate::host::{
+    copy_image, debugfs_write, has_tool, is_long, mke2fs, run, scratch, text, uext4,
+};
 use crate::oracle;
 
 /// No command takes longer than this on a small image.
@@ -215,6 +217,18 @@ fn planted_links_lead_nowhere() {
         assert_eq!(fs::read(&secret).unwrap(), b"mine");
         assert!(dest.join(file).exists());
     }
+    // Nor does a tar that extracts the archive as it comes.
+    let output = uext4(&["tar", text(&image)]);
+    assert_eq!(output.status.code(), Some(4));
+    let archive = scratch.path().join("archive");
+    fs::write(&archive, &output.stdout).unwrap();
+    let listed = run("tar", &["-tf", text(&archive)]);
+    let listed = String::from_utf8(listed).unwrap();
+    let planted: Vec<&str> = listed
+        .lines()
+        .filter(|name| name.contains("planted"))
+        .collect();
+    assert_eq!(planted, ["a-planted", "b-planted"]);
 }
 
 /// Names that are paths, written over ordinary names in the directory's block.
