@@ -59,9 +59,87 @@ pub fn writing_loop_device(image: &Path) -> Option<String> {
     read_only.is_ok_and(|ro| ro.trim() == "0").then_some(device)
 }
 
+/// A mount of the kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelMount {
+    /// Where; `None` if that is not in the mount namespace of this process.
+    pub dir: Option<String>,
+    /// It may write to the device.
+    pub writes: bool,
+}
+
+/// The mount of a block device of this number, or of a partition of it. `None` also where the
+/// system does not say.
+#[must_use]
+pub fn mount_of(device: u64) -> Option<KernelMount> {
+    let numbers = with_partitions(device);
+    let table = fs::read("/proc/self/mountinfo").unwrap_or_default();
+    let seen = in_table(&String::from_utf8_lossy(&table), &numbers);
+    // One that may write counts, of several.
+    seen.or_else(|| {
+        let name = |number: &String| {
+            let disk = fs::canonicalize(format!("/sys/dev/block/{number}")).ok()?;
+            Some(disk.file_name()?.to_owned())
+        };
+        let names = numbers.iter().filter_map(name);
+        let mut ext = names.map(|name| Path::new("/sys/fs/ext4").join(name));
+        ext.any(|dir| dir.is_dir()).then_some(KernelMount {
+            dir: None,
+            writes: true,
+        })
+    })
+}
+
+/// `7:0` of a device, and the same of its partitions.
+fn with_partitions(device: u64) -> Vec<String> {
+    let own = format!(
+        "{}:{}",
+        rustix::fs::major(device),
+        rustix::fs::minor(device)
+    );
+    let disk = format!("/sys/dev/block/{own}");
+    let entries = fs::read_dir(disk).into_iter().flatten().flatten();
+    let parts = entries.filter(|entry| entry.path().join("partition").exists());
+    let numbers = parts.filter_map(|entry| fs::read_to_string(entry.path().join("dev")).ok());
+    let numbers = numbers.map(|number| number.trim().to_owned());
+    std::iter::once(own).chain(numbers).collect()
+}
+
+/// The same in the text of a table of mounts, whose lines are
+/// `36 35 7:0 / /mnt rw,noatime shared:1 - ext4 /dev/loop0 rw`.
+fn in_table(table: &str, numbers: &[String]) -> Option<KernelMount> {
+    let mounts = table.lines().filter_map(|line| {
+        let (place, source) = line.split_once(" - ")?;
+        let mut place = place.split(' ').skip(2);
+        let number = place.next()?;
+        let dir = place.nth(1)?;
+        let mut options = source.split(' ').nth(2)?.split(',');
+        let is_it = numbers.iter().any(|of| of == number);
+        is_it.then(|| KernelMount {
+            dir: Some(dir.to_owned()),
+            writes: options.any(|word| word == "rw"),
+        })
+    });
+    mounts.max_by_key(|mount| mount.writes)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_mount_of_a_device_or_of_its_partition() {
+        let table = "36 35 8:1 / /a rw,noatime shared:1 - ext4 /dev/sda1 ro\n\
+                     37 35 8:2 / /b ro - ext4 /dev/sda2 rw,data=ordered\n\
+                     38 35 0:5 / /dev rw - devtmpfs none rw\n";
+        let of = |numbers: &[&str]| {
+            let numbers: Vec<String> = numbers.iter().map(ToString::to_string).collect();
+            in_table(table, &numbers).map(|mount| (mount.dir.unwrap(), mount.writes))
+        };
+        assert_eq!(of(&["8:1"]), Some(("/a".to_owned(), false)));
+        assert_eq!(of(&["8:0", "8:1", "8:2"]), Some(("/b".to_owned(), true)));
+        assert_eq!(of(&["8:3"]), None);
+    }
 
     #[test]
     fn a_mount_is_found_next_to_paths_that_are_not_utf8() {

@@ -4,7 +4,8 @@
 //! one descriptor without a lock. The file position is used by no thread but `lseek`'s search for
 //! holes, which reports its answer and does not care where it was left.
 //!
-//! Left out: direct I/O, `io_uring`, and looking for holes before a read. The kernel answers a read
+//! Left out: direct I/O but for a device that the kernel has mounted (`direct`), `io_uring`, and
+//! looking for holes before a read. The kernel answers a read
 //! of a hole from nothing, while asking where a hole ends walks the whole run of data on tmpfs; who
 //! reads much in order asks [`BlockDevice::next_data`] once a run.
 
@@ -22,10 +23,9 @@ use rustix::io::Errno;
 
 use crate::behind::Behind;
 use crate::claim::Claims;
+use crate::direct::Direct;
+use crate::vectors::{adjacent, transfer_all};
 use crate::{BlockDevice, Error, ReadRequest, WriteRequest, attached, host, sys};
-
-/// Vectors the kernel takes in one call (`UIO_MAXIOV`).
-const VECTORS_MAX: usize = 1024;
 
 /// Zeroes are written in pieces of this many bytes where the medium knows no holes.
 const ZEROES: usize = 256 * 1024;
@@ -48,6 +48,8 @@ pub struct FileDevice {
     access: Access,
     sector_size: u32,
     is_block_device: bool,
+    /// Reads go here, if the kernel writes the device past its page cache.
+    direct: Option<Direct>,
     is_rotational: bool,
     claims: Mutex<Claims>,
     behind: Behind,
@@ -164,6 +166,11 @@ impl FileDevice {
             true => metadata.rdev(),
             false => metadata.dev(),
         };
+        let is_written = || attached::mount_of(metadata.rdev()).is_some_and(|mount| mount.writes);
+        let direct = match is_block_device && access == Access::ReadOnly && is_written() {
+            true => Direct::open(&path, &file, sector_size),
+            false => None,
+        };
         let again = match access {
             Access::ReadOnly => None,
             Access::ReadWrite => open_again(&path, &metadata),
@@ -172,6 +179,7 @@ impl FileDevice {
             file,
             path,
             behind: Behind::new(again),
+            direct,
             len: AtomicU64::new(len),
             access,
             sector_size,
@@ -210,6 +218,7 @@ impl FileDevice {
             access: Access::ReadWrite,
             sector_size: 512,
             is_block_device: false,
+            direct: None,
             is_rotational,
             claims: Mutex::default(),
         })
@@ -386,44 +395,6 @@ impl FileDevice {
     }
 }
 
-/// How many of the first of `spans` (offset, length) follow one another without a gap, and fit in
-/// one vector call.
-fn adjacent(spans: impl Iterator<Item = (u64, usize)>) -> usize {
-    let mut expected = None;
-    spans
-        .take(VECTORS_MAX)
-        .take_while(|&(offset, len)| {
-            let follows = expected.is_none_or(|expected| expected == offset);
-            expected = offset.checked_add(len as u64);
-            follows
-        })
-        .count()
-}
-
-/// Repeats a vector call until it has moved everything: the kernel may stop short at any byte.
-fn transfer_all<V>(
-    mut vectors: &mut [V],
-    mut offset: u64,
-    call: impl Fn(&mut [V], u64) -> Result<usize, Errno>,
-    advance: impl Fn(&mut &mut [V], usize),
-    op: &'static str,
-) -> Result<(), Error> {
-    // Empty vectors at the front are skipped, so that a zero below always means the end.
-    advance(&mut vectors, 0);
-    while !vectors.is_empty() {
-        match call(vectors, offset) {
-            Ok(0) => return Err(Error::io(op, offset, io::ErrorKind::UnexpectedEof)),
-            Ok(moved) => {
-                advance(&mut vectors, moved);
-                offset += moved as u64;
-            }
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(Error::io(op, offset, errno)),
-        }
-    }
-    Ok(())
-}
-
 impl BlockDevice for FileDevice {
     fn len(&self) -> u64 {
         self.len.load(Ordering::Acquire)
@@ -483,15 +454,21 @@ impl BlockDevice for FileDevice {
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
         Error::check_range(offset, buf.len() as u64, self.len())?;
-        self.file
-            .read_exact_at(buf, offset)
-            .map_err(|source| Error::io("read", offset, source))
+        let read = match &self.direct {
+            Some(direct) => direct.read_at(offset, buf),
+            None => self.file.read_exact_at(buf, offset),
+        };
+        read.map_err(|source| Error::io("read", offset, source))
     }
 
     fn read_many(&self, mut requests: &mut [ReadRequest<'_>]) -> Result<(), Error> {
         let len = self.len();
         for request in requests.iter() {
             Error::check_range(request.offset, request.buf.len() as u64, len)?;
+        }
+        if self.direct.is_some() {
+            let mut each = requests.iter_mut();
+            return each.try_for_each(|request| self.read_at(request.offset, request.buf));
         }
         let mut vectors = Vec::new();
         while !requests.is_empty() {

@@ -1,17 +1,32 @@
-//! What the kernel says of the machine's memory and disks, as the texts it gives, and of this
-//! process.
+//! What the kernel says of the machine's memory and disks, and of this process: how much memory it
+//! may take, and the texts as the kernel gives them.
+
+mod limits;
 
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use rustix::process::{Resource, getrlimit};
+
 /// More than any of these texts has.
 const LEN_MAX: u64 = 64 << 10;
 
-/// `/proc/meminfo`: how much memory there is. `None` where there is no such text.
-pub fn meminfo() -> Option<String> {
-    text("/proc/meminfo")
+/// Bytes of memory that this process can have at most: the machine's, or less where its control
+/// group (`memory.max` and `memory.high` of version 2, `memory.limit_in_bytes` of version 1), a
+/// group above that, or a resource limit (`RLIMIT_AS`, `RLIMIT_DATA`) has less. `None` where the
+/// system says nothing of it. Looked up anew each time: some ten small files are read.
+#[must_use]
+pub fn memory() -> Option<u64> {
+    let own = [Resource::As, Resource::Data].map(|resource| getrlimit(resource).current);
+    limits::least(Path::new("/"), own)
+}
+
+/// One part in so many of [`memory`], at most `most` bytes; `most` where it is not known.
+#[must_use]
+pub fn share_of_memory(parts: u64, most: u64) -> u64 {
+    memory().map_or(most, |memory| (memory / parts.max(1)).min(most))
 }
 
 /// `/proc/pressure/memory`: how much time was lost waiting for memory. `None` where the kernel
@@ -121,6 +136,6 @@ mod tests {
     #[test]
     fn a_missing_file_is_none() {
         assert_eq!(text("/proc/no such text"), None);
-        assert!(meminfo().is_none_or(|text| text.contains("MemTotal:")));
+        assert!(memory().is_none_or(|bytes| bytes > 1 << 20));
     }
 }

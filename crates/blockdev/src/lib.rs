@@ -100,6 +100,7 @@ mod claim;
 mod clock;
 mod cut;
 mod device;
+mod direct;
 mod error;
 mod file;
 mod memory;
@@ -109,6 +110,7 @@ mod scratch;
 mod snapshot;
 mod sub;
 mod sys;
+mod vectors;
 
 pub use bad_areas::BadAreas;
 pub use claim::Claim;

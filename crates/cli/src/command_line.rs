@@ -4,7 +4,7 @@ use std::io::Write;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::args::{Change, View};
+use crate::args::{Change, View, with_process_options};
 use crate::commands::{
     Output, build, cat, change, chattr, check, chmod, chown, clone, completions, dedup_xattrs,
     diff, doctor, du, fallocate, find, frag, fsck, get, getfacl, getfattr, grep, grow, help, info,
@@ -93,7 +93,7 @@ pub enum Command {
 
 /// The definition of the command line, with its first page.
 pub fn command() -> clap::Command {
-    with_front_page(Cli::command())
+    with_front_page(with_process_options(Cli::command()))
 }
 
 /// Runs what the command line asks for; all output is written when it returns.

@@ -29,6 +29,7 @@ use uext4_ondisk::{GroupNr, Ino, Pblk};
 
 use crate::extents::{Run, Runs};
 use crate::failure::{Exit, Failure};
+use crate::memory;
 use copies::Copies;
 
 /// Bytes of changed blocks that the overlay keeps in memory.
@@ -141,12 +142,12 @@ pub fn view(fs: &Image, kept: &[Kept]) -> Result<Image, Failure> {
 
 fn overlay(fs: &Image) -> Overlay {
     let size = fs.geometry().block_size;
-    Overlay::new(Arc::clone(fs.device()), size, OVERLAY_MEMORY)
+    Overlay::new(Arc::clone(fs.device()), size, memory::of(3, OVERLAY_MEMORY))
 }
 
 fn open_view(overlay: &Arc<Overlay>) -> Result<Image, Failure> {
     let mut options = OpenOptions::default();
-    options.memory = Some(VIEW_MEMORY);
+    options.memory = Some(memory::of(2, VIEW_MEMORY));
     options.replay_journal = false;
     let device: Arc<dyn BlockDevice> = Arc::<Overlay>::clone(overlay);
     let view = Image::open(device, &options);

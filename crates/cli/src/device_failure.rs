@@ -34,7 +34,7 @@ pub fn device_failure(image: &Path, error: &BlockError) -> Failure {
         BlockError::Open { .. } => Failure::new(Exit::CouldNot, error),
         BlockError::Locked { .. } => {
             let failure = Failure::new(Exit::CouldNot, error);
-            match uext4_fuse::mountinfo::place_of(image) {
+            match uext4_fuse::addresses::place_of(image) {
                 Ok(Some(dir)) => failure.hint(format!(
                     "it is mounted at {0}: `uext4 umount {0}` first, or use it there",
                     dir.display()

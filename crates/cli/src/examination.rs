@@ -27,7 +27,8 @@ pub struct ExamineArgs {
     /// Show at most N findings; the rest is counted
     #[arg(long, value_name = "N", default_value_t = 10_000, alias = "issues")]
     pub max_findings: usize,
-    /// Use at most this much memory; what does not fit goes to a temporary file [default: 1G]
+    /// Use at most this much memory; what does not fit goes to a temporary file [default: 1G,
+    /// or half of what this process may take]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub memory: Option<u64>,
     /// Examine with N threads [default: one for each processor]

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use uext4::RemoteError;
 
 pub use crate::exit::Exit;
-use crate::messages;
+use crate::{kernel_mount, messages};
 
 /// Why a command ended early.
 #[derive(Debug)]
@@ -46,6 +46,11 @@ impl Failure {
 
     /// An error of the engine about `subject` (the image, or a path in it).
     pub fn engine(subject: impl Display, error: &uext4::Error) -> Self {
+        if is_damage(error)
+            && let Some((what, hint)) = kernel_mount::said(error)
+        {
+            return Self::new(exit_of(error), format_args!("{subject}: {what}")).hint(hint);
+        }
         let failure = Self::new(exit_of(error), format_args!("{subject}: {error}"));
         match next_step(error) {
             Some(step) => failure.hint(step),
@@ -100,10 +105,19 @@ impl From<io::Error> for Failure {
     }
 }
 
+/// Whether it says that the image is damaged.
+fn is_damage(error: &uext4::Error) -> bool {
+    match error {
+        uext4::Error::Shared(error) => is_damage(error),
+        error => matches!(error, uext4::Error::Corrupt(_)),
+    }
+}
+
 /// The exit code an error of the engine leads to.
 pub fn exit_of(error: &uext4::Error) -> Exit {
     match error {
         uext4::Error::Shared(error) => exit_of(error),
+        uext4::Error::Corrupt(_) if kernel_mount::explains_damage() => Exit::CouldNot,
         uext4::Error::Corrupt(_) => Exit::Damaged,
         uext4::Error::Remote { kind, .. } => match kind {
             RemoteError::Damage => Exit::Damaged,
@@ -253,10 +267,11 @@ impl Complaints {
 
     /// Like [`Complaints::report`], for an error of the engine about a path.
     pub fn engine(&mut self, subject: impl Display, error: &uext4::Error) {
-        self.report(
-            exit_of(error).max(Exit::Incomplete),
-            format_args!("{subject}: {error}"),
-        );
+        let exit = exit_of(error).max(Exit::Incomplete);
+        match kernel_mount::said(error).filter(|_| is_damage(error)) {
+            Some((what, hint)) => self.add(exit, format_args!("{subject}: {what}"), Some(&hint)),
+            None => self.report(exit, format_args!("{subject}: {error}")),
+        }
     }
 
     /// The worst exit code of all.

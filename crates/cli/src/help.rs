@@ -116,6 +116,14 @@ that is not mounted:
   --trace EVENT,…       Print trace events of the engine to standard error: one event by name
                         (ext4_mballoc_alloc), or all of ext4 (the allocator), extent_status,
                         mbcache, writeback or uext4 (errors)
+
+All of these commands give up what they do not need before they read the image or an archive: paths
+that the command line does not name, and system calls that start programs or reach the network. They
+take memory as the machine, the control group and resource limits leave it. These options, which
+stand behind the name of the command, say otherwise:
+
+  --memory SIZE         Use about SIZE of memory at most for caches and tables
+  --no-sandbox          Give nothing up
 ";
 
 const SIZES: &str = "\

@@ -41,8 +41,10 @@ mod in_disk;
 mod inode_flags;
 mod interrupt;
 mod json;
+mod kernel_mount;
 mod listener;
 mod losses;
+mod memory;
 mod messages;
 mod metrics;
 mod missing;
@@ -59,6 +61,7 @@ mod paths;
 mod phase_bar;
 mod preload;
 mod progress;
+mod reach;
 mod record;
 mod rescue_map;
 mod sandbox;
@@ -70,6 +73,7 @@ mod tune_names;
 mod unmounter;
 mod when;
 
+use std::borrow::Cow;
 use std::ffi::OsString;
 use std::io::{BufRead, Write};
 use std::path::PathBuf;
@@ -83,6 +87,7 @@ use uext4::tuning::Policies;
 use crate::command_line::Cli;
 use crate::commands::mount::MountArgs;
 use crate::failure::{Exit, Failure};
+use crate::show::harmless;
 
 /// Runs the command that the words ask for, the name of the program being the first of them, and
 /// says what it ends with.
@@ -101,17 +106,23 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
     }
     let ended = |exit: Exit| ExitCode::from(messages::code(exit));
     let parsed = command_line::command().try_get_matches_from(&words);
-    let cli = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
-        Ok(cli) => cli,
+    let known = parsed.and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
+    let (cli, matches) = match known {
+        Ok(known) => known,
         Err(error) => {
-            let words: Vec<String> = words
+            let texts: Vec<String> = words
                 .iter()
                 .map(|word| word.to_string_lossy().into())
                 .collect();
-            let error = guesses::without_far_guesses(error, command_line::command(), &words);
-            return ended(not_a_command(&error, is_json));
+            let error = guesses::without_far_guesses(error, command_line::command(), &texts);
+            return ended(not_a_command(&error, &words, is_json));
         }
     };
+    let memory = matches
+        .subcommand()
+        .map(|(_, given)| given.try_get_one::<u64>("memory"));
+    memory::choose(memory.and_then(Result::ok).flatten().copied());
+    reach::keep_to(&matches);
     let done = command_line::run(&cli);
     let exit = match done.and_then(|exit| still::check_snapshots().map(|()| exit)) {
         Ok(exit) => exit,
@@ -161,11 +172,25 @@ fn print_folded(text: &str) -> std::io::Result<()> {
 }
 
 /// Prints what the parser of the command line has to say: what is wrong, or help, or the version.
-fn not_a_command(error: &clap::Error, is_json: bool) -> Exit {
+fn not_a_command(error: &clap::Error, words: &[OsString], is_json: bool) -> Exit {
     if is_json && error.use_stderr() {
         let text = error.render().to_string();
         let what = text.trim_start_matches("error: ").trim_end();
         messages::error(Exit::Usage, what, None);
+        return Exit::Usage;
+    }
+    let is_odd = |word: &&OsString| matches!(harmless(&word.to_string_lossy()), Cow::Owned(_));
+    if error.use_stderr() && words.iter().any(|word| is_odd(&word)) {
+        // Words of the command line are in it, as they are.
+        let words = words
+            .iter()
+            .filter(is_odd)
+            .map(|word| word.to_string_lossy());
+        let text = words.fold(error.render().to_string(), |text, word| {
+            text.replace(&*word, &harmless(&word))
+        });
+        let lines: Vec<_> = text.trim_end().lines().map(harmless).collect();
+        _ = writeln!(std::io::stderr(), "{}", lines.join("\n"));
         return Exit::Usage;
     }
     let printed = match (error.use_stderr(), error.kind()) {

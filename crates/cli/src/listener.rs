@@ -3,6 +3,8 @@
 //!
 //! ```text
 //! /run/uext4/0:57            root's mounts; else $XDG_RUNTIME_DIR/uext4/0:57; mode 0600
+//! @uext4-door-0:57-…         the same for those who see another /run, or look for the image by
+//!                            what it is: uext4_fuse::addresses; root and the owner are answered
 //!   ◀── "metrics\n", or a GET of HTTP       ──▶ the page of crate::metrics, then the end
 //!   ◀── "operations 2 VERSION\n"            ──▶ "ok IMAGE\n", then frames of uext4_remote;
 //!                                               "reading IMAGE\n"; or why not
@@ -10,8 +12,9 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,6 +22,7 @@ use std::thread;
 use std::time::Duration;
 
 use uext4_blockdev::host;
+use uext4_fuse::addresses;
 use uext4_fuse::mount::Mounted;
 use uext4_fuse::mountinfo::Number;
 use uext4_remote::server::Server as Operations;
@@ -47,6 +51,7 @@ pub const READING: &str = "reading ";
 #[derive(Debug)]
 pub struct Listener {
     socket: Option<(UnixListener, Socket)>,
+    door: Option<UnixListener>,
     file: Option<PathBuf>,
 }
 
@@ -129,6 +134,7 @@ impl Listener {
     /// The file cannot be written.
     pub fn bind(
         mounted: &Mounted,
+        image: &Path,
         file: Option<&Path>,
         metrics: &Metrics,
     ) -> Result<Self, Failure> {
@@ -144,6 +150,7 @@ impl Listener {
         }
         Ok(Self {
             socket: socket.and_then(|listening| listening.map_err(without_socket).ok()),
+            door: mounted.number().and_then(|number| door(number, image).ok()),
             file,
         })
     }
@@ -175,30 +182,58 @@ impl Listener {
                 }
             });
         }
-        let (listener, socket) = self.socket?;
-        let metrics = metrics.clone();
-        let clients = Clients {
+        let clients = Arc::new(Clients {
             operations,
             has,
             connected: Arc::default(),
             reading: Arc::default(),
+        });
+        let own = host::effective_user();
+        let may_ask = move |stream: &UnixStream| {
+            let uid = addresses::peer(stream);
+            uid.is_some_and(|uid| uid == 0 || uid == own)
         };
-        let answer = move || {
-            questions::serve(&listener, |stream, question| {
-                // One who does not listen is left alone.
-                _ = reply(stream, question, &metrics, &clients);
-            });
-        };
-        let named = thread::Builder::new().name("uext4-stats".to_owned());
-        named.spawn(answer).ok().map(|_| socket)
+        // Without a thread the other one answers.
+        _ = self
+            .door
+            .and_then(|door| answer("uext4-door", door, may_ask, metrics, &clients).ok());
+        let (listener, socket) = self.socket?;
+        // Who can connect is decided by the modes of the directory and of the socket.
+        let answering = answer("uext4-stats", listener, |_| true, metrics, &clients);
+        answering.ok().map(|()| socket)
     }
+}
+
+/// Starts a thread that answers those who come, if they may ask.
+fn answer(
+    name: &str,
+    listener: UnixListener,
+    may_ask: impl Fn(&UnixStream) -> bool + Send + 'static,
+    metrics: &Metrics,
+    clients: &Arc<Clients>,
+) -> io::Result<()> {
+    let (metrics, clients) = (metrics.clone(), Arc::clone(clients));
+    let answer = move || {
+        questions::serve(&listener, may_ask, |stream, question| {
+            // One who does not listen is left alone.
+            _ = reply(stream, question, &metrics, &clients);
+        });
+    };
+    let named = thread::Builder::new().name(name.to_owned());
+    named.spawn(answer).map(|_| ())
+}
+
+/// A socket without a path for commands, which is found by what the image is.
+fn door(number: Number, image: &Path) -> io::Result<UnixListener> {
+    let image = fs::metadata(image)?;
+    let address = addresses::new(addresses::Kind::Door, number, Some(&image))?;
+    UnixListener::bind_addr(&SocketAddr::from_abstract_name(address)?)
 }
 
 /// Says what a mount without a socket lacks.
 fn without_socket(error: io::Error) {
     messages::warning(format_args!(
-        "{}: {error}: `uext4 stats`, and commands on the image while it is mounted, will not reach \
-         this mount",
+        "{}: {error}: `uext4 stats` will not reach this mount",
         directory_of_sockets().display()
     ));
 }

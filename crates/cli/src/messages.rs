@@ -10,6 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::exit::Exit;
 use crate::folded;
 use crate::json::Json;
+use crate::show::harmless;
 
 /// The command line asks for JSON.
 static JSON: AtomicBool = AtomicBool::new(false);
@@ -118,9 +119,12 @@ pub fn warning(what: impl Display) {
 }
 
 /// Prints a line. Where standard error has no reader, the work goes on all the same.
+///
+/// Names of files of this machine are in it as they are: what a terminal could take as a command,
+/// and what ends a line, is escaped here, whichever way it came into the text.
 fn line(text: impl Display) {
     let mut stderr = std::io::stderr();
-    let text = format!("{text}\n");
+    let text = format!("{}\n", harmless(&text.to_string()));
     _ = stderr.write_all(folded::for_terminal(&text, &stderr).as_bytes());
 }
 

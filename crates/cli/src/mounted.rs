@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use rustix::net::sockopt::socket_peercred;
 use uext4_blockdev::host;
+use uext4_fuse::addresses::{self, Daemon};
 use uext4_fuse::mountinfo::{self, Number, Shown};
 use uext4_remote::client::Client;
 
@@ -22,6 +23,8 @@ use crate::part;
 
 /// How long a daemon may take to say that it is there.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Stands for the directory of a mount in another mount namespace.
+const ELSEWHERE: &str = "a directory of another mount namespace";
 /// Bytes of what it says at most.
 const LINE_MAX: u64 = 4096;
 
@@ -163,19 +166,17 @@ fn for_reading() -> io::Error {
 
 /// The mount that has an image; `None` where it can be opened, or no daemon of ours answers.
 fn of_image(place: &PlaceArgs, metadata: &fs::Metadata) -> Result<Option<Door>, Failure> {
-    let (Ok(real), Ok(all)) = (fs::canonicalize(&place.image), mountinfo::all()) else {
-        return Ok(None);
-    };
+    let all = mountinfo::all().unwrap_or_default();
     let believed = believed(metadata);
     let identity = identity(metadata, place);
-    for (dir, shown) in all {
-        let is_it = fs::canonicalize(&shown.source).is_ok_and(|of| of == real);
+    for (dir, shown) in &all {
+        let is_it = addresses::is_same(&shown.source, metadata);
         if !is_it || !believed.contains(&shown.owner) {
             continue;
         }
         let mount = Mount {
-            place: dir,
-            shown,
+            place: dir.clone(),
+            shown: shown.clone(),
             prefix: Vec::new(),
             has: String::new(),
         };
@@ -189,6 +190,52 @@ fn of_image(place: &PlaceArgs, metadata: &fs::Metadata) -> Result<Option<Door>, 
             Err(error) if has_ended(&error) => {}
             Err(error) => return Err(refused(&place.image, &mount, &error)),
         }
+    }
+    by_what_it_is(place, metadata, &all)
+}
+
+/// The same for an image that has another name by now than when it was mounted, or a mount that
+/// this process does not see: by the address of its daemon.
+fn by_what_it_is(
+    place: &PlaceArgs,
+    metadata: &fs::Metadata,
+    all: &[(PathBuf, Shown)],
+) -> Result<Option<Door>, Failure> {
+    let identity = identity(metadata, place);
+    for Daemon { address, number } in addresses::of_image(metadata) {
+        let Ok(stream) = addresses::connect(&address) else {
+            continue;
+        };
+        // Every user can listen at such an address.
+        let owner = addresses::peer(&stream);
+        let Some(owner) = owner.filter(|owner| believed(metadata).contains(owner)) else {
+            continue;
+        };
+        let Ok(Greeted::Open(stream, has)) = greeted(stream, owner) else {
+            // One that reads the image lets others read it.
+            continue;
+        };
+        if has != identity {
+            continue;
+        }
+        let seen = all.iter().find(|(_, shown)| shown.number == number);
+        let (dir, shown) = seen.cloned().unwrap_or_else(|| {
+            let shown = Shown {
+                number,
+                source: place.image.clone(),
+                root: "/".into(),
+                owner,
+                is_read_only: false,
+            };
+            (PathBuf::from(ELSEWHERE), shown)
+        });
+        let mount = Mount {
+            place: dir,
+            shown,
+            prefix: Vec::new(),
+            has: String::new(),
+        };
+        return open(&place.image, mount, stream).map(Some);
     }
     Ok(None)
 }

@@ -22,18 +22,14 @@ use crate::device_failure::device_failure;
 use crate::ending::{after_ending, wait_for_others};
 use crate::failure::{Exit, Failure, MAKE_WRITABLE};
 use crate::identify;
+use crate::kernel_mount;
+use crate::memory;
 use crate::messages;
 use crate::mounted::{self, Door};
 use crate::part::partition_number;
 pub use crate::part::{holds_ext, part, part_to_write};
 use crate::still::{Still, locked};
 use crate::trace;
-
-/// Bytes that the engine may cache when it only reads: with everything else the command stays
-/// below 256 MiB.
-const READING_MEMORY: u64 = 96 << 20;
-/// The same when it writes too, data of files included.
-const WRITING_MEMORY: u64 = 192 << 20;
 
 /// What is copied.
 pub struct Source {
@@ -63,7 +59,7 @@ pub struct ToServe {
 /// Exit 8 if the image cannot be opened, 4 if the file system in it is damaged.
 pub fn open(args: &ImageArgs) -> Result<Image, Failure> {
     let mut options = OpenOptions::default();
-    options.memory = Some(READING_MEMORY);
+    options.memory = Some(memory::of_reader());
     options.replay_journal = !args.no_replay;
     options.superblock = args.superblock;
     open_still(Still::open(&args.place)?, &options)
@@ -75,7 +71,7 @@ pub fn open(args: &ImageArgs) -> Result<Image, Failure> {
 /// As [`open`].
 pub fn open_served(fs: &RemoteTree, image: &Path) -> Result<Image, Failure> {
     let mut options = OpenOptions::default();
-    options.memory = Some(READING_MEMORY);
+    options.memory = Some(memory::of_reader());
     let still = Still::served(fs.client(), image, fs.prefix().to_vec())?;
     open_still(still, &options)
 }
@@ -116,7 +112,7 @@ fn open_whole(
     {
         return Err(identify::not_ext(image, &device));
     }
-    let opened = Image::open(device, options);
+    let opened = kernel_mount::opened(|| Image::open(Arc::clone(&device), options));
     if let Ok(fs) = &opened
         && let Some(sequence) = fs.replayed().and_then(|r| r.failed_commit)
     {
@@ -132,6 +128,7 @@ fn open_whole(
     opened.map_err(|error| {
         let failure = Failure::engine(place.image.display(), &error);
         match error {
+            uext4::Error::Corrupt(_) if kernel_mount::explains_damage() => failure,
             uext4::Error::Corrupt(_) if options.superblock.is_none() => failure
                 .hint("no backup was found either; `--superblock N` takes one that lies elsewhere"),
             _ => failure,
@@ -193,24 +190,6 @@ fn device(args: &ImageArgs, access: Access) -> Result<Arc<dyn BlockDevice>, Fail
     }
 }
 
-/// Where the kernel has the image mounted and may write: what is read of it changes meanwhile.
-fn written_by_a_mount(image: &Path) -> Option<String> {
-    let itself = attached::place_of(&image.to_string_lossy());
-    let by_loop = || attached::place_of(&attached::loop_device(image)?);
-    let (dir, writes) = itself.or_else(by_loop)?;
-    writes.then_some(dir)
-}
-
-/// Warns of findings that may be none because the kernel has the image mounted.
-pub fn warn_if_mounted(image: &Path) {
-    if let Some(dir) = written_by_a_mount(image) {
-        messages::warning(format_args!(
-            "{}: is mounted at {dir} and may change meanwhile: what is found may be wrong",
-            image.display()
-        ));
-    }
-}
-
 /// The image, and the file system in it, for a copy of both.
 ///
 /// # Errors
@@ -241,22 +220,6 @@ pub fn must_not_be_served(place: &PlaceArgs) -> Result<(), Failure> {
         }
         _ => Ok(()),
     }
-}
-
-/// For copies that rely on an image that does not change meanwhile.
-///
-/// # Errors
-/// Exit 8 if the kernel has it mounted and may write.
-pub fn must_not_be_mounted(image: &Path) -> Result<(), Failure> {
-    let Some(dir) = written_by_a_mount(image) else {
-        return Ok(());
-    };
-    let image = image.display();
-    let what = format_args!("{image}: is mounted at {dir}, and a copy of it would be torn");
-    let failure = Failure::new(Exit::CouldNot, what);
-    Err(failure.hint(format!(
-        "`umount {dir}` first, or make a snapshot of the device"
-    )))
 }
 
 /// The device whose old contents are put back: claimed, whatever it holds by now.
@@ -381,7 +344,7 @@ pub fn open_tree(args: &WriteArgs) -> Result<Tree, Failure> {
 pub fn open_rw(args: &WriteArgs) -> Result<Volume, Failure> {
     trace::start(&args.trace);
     let mut options = OpenOptions::default();
-    options.memory = Some(WRITING_MEMORY);
+    options.memory = Some(memory::of_writer());
     for list in &args.options {
         let set = options.options(list);
         set.map_err(|error| Failure::new(Exit::Usage, format_args!("--options: {error}")))?;

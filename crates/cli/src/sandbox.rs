@@ -1,4 +1,6 @@
-//! What a daemon gives up before it looks at what others wrote into an image.
+//! What a process gives up before it looks at what others wrote into an image: the daemon of a
+//! mount here, any other command in [`command`]. Both take the same means: Landlock for paths and
+//! the network, seccomp for system calls.
 //!
 //! ```text
 //! confine   before there are threads: capabilities, and with Landlock all paths but a few
@@ -14,13 +16,16 @@
 //! executed. It may report the system's log something: a datagram to a local socket. It may make
 //! one file longer or shorter: the image that it writes, by the descriptor that it has of it.
 
+pub mod command;
+
 use std::collections::BTreeMap;
 use std::os::fd::RawFd;
-use std::path::Path;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
 
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, Ruleset, RulesetAttr,
-    RulesetCreatedAttr, RulesetError, RulesetStatus, Scope, path_beneath_rules,
+    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, Ruleset, RulesetAttr,
+    RulesetCreatedAttr, RulesetError, RulesetStatus, Scope, make_bitflags, path_beneath_rules,
 };
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 use seccompiler::{
@@ -80,25 +85,49 @@ pub fn has_landlock() -> bool {
 }
 
 fn restrict(needed: Needed<'_>) -> Result<bool, RulesetError> {
-    let status = Ruleset::default()
-        .handle_access(AccessFs::from_all(LANDLOCK))?
-        .handle_access(AccessNet::from_all(LANDLOCK))?
-        .scope(Scope::from_all(LANDLOCK))?
-        .create()?
-        .add_rules(path_beneath_rules(
-            READ,
-            AccessFs::ReadFile | AccessFs::ReadDir,
-        ))?
-        .add_rules(path_beneath_rules(
-            ["/dev/null"],
-            AccessFs::ReadFile | AccessFs::WriteFile,
-        ))?
-        .add_rules(path_beneath_rules(needed.removable, AccessFs::RemoveFile))?
-        .add_rules(path_beneath_rules(
-            needed.writable,
-            AccessFs::WriteFile | AccessFs::MakeReg | AccessFs::RemoveFile,
-        ))?
-        .restrict_self()?;
+    let mut rules: Vec<Rule> = READ.map(|dir| rule(dir, READING)).into();
+    rules.push(rule("/dev/null", AccessFs::ReadFile | AccessFs::WriteFile));
+    rules.extend(needed.removable.map(|dir| rule(dir, AccessFs::RemoveFile)));
+    let replacing = AccessFs::WriteFile | AccessFs::MakeReg | AccessFs::RemoveFile;
+    rules.extend(needed.writable.map(|dir| rule(dir, replacing)));
+    leave(&rules, Network::None, Scope::from_all(LANDLOCK))
+}
+
+/// What a file or all below a directory may be used for.
+type Rule = (PathBuf, BitFlags<AccessFs>);
+
+/// Reading files and directories.
+const READING: BitFlags<AccessFs> = make_bitflags!(AccessFs::{ReadFile | ReadDir});
+
+fn rule(path: impl Into<PathBuf>, access: impl Into<BitFlags<AccessFs>>) -> Rule {
+    (path.into(), access.into())
+}
+
+/// What is left of the network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Network {
+    None,
+    All,
+}
+
+/// Gives up all paths that no rule names, for this thread and all that it starts; a path that is
+/// not there is left out. False where the kernel has no Landlock.
+fn leave(rules: &[Rule], network: Network, scope: BitFlags<Scope>) -> Result<bool, RulesetError> {
+    let mut ruleset = Ruleset::default().handle_access(AccessFs::from_all(LANDLOCK))?;
+    if network == Network::None {
+        ruleset = ruleset.handle_access(AccessNet::from_all(LANDLOCK))?;
+    }
+    let mut created = ruleset.scope(scope)?.create()?;
+    for (path, access) in rules {
+        // A pipe has no place in a file system, and can be opened all the same.
+        let kind = std::fs::metadata(path).map(|found| found.file_type());
+        let has_place = kind.is_ok_and(|kind| !kind.is_fifo() && !kind.is_socket());
+        if !has_place {
+            continue;
+        }
+        created = created.add_rules(path_beneath_rules([path], *access))?;
+    }
+    let status = created.restrict_self()?;
     Ok(status.ruleset != RulesetStatus::NotEnforced)
 }
 
@@ -116,13 +145,30 @@ pub fn filter(sandbox: Sandbox, resizable: Option<RawFd>) -> Sandbox {
 }
 
 fn program(resizable: Option<RawFd>) -> Result<BpfProgram, String> {
+    let calls = CALLS.iter().chain(OF_ARCH);
+    assemble(calls, conditions(resizable), Listed::Allowed)
+}
+
+/// What becomes of calls in a list; the others have the opposite.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Listed {
+    Allowed,
+    Refused,
+}
+
+/// A program of calls, and of others with some arguments.
+fn assemble<'a>(
+    calls: impl Iterator<Item = &'a i64>,
+    conditional: Vec<(i64, Vec<Condition>)>,
+    listed: Listed,
+) -> Result<BpfProgram, String> {
     let arch = std::env::consts::ARCH.try_into();
     let arch = arch.map_err(|error: seccompiler::BackendError| error.to_string())?;
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
-    for call in CALLS.iter().chain(OF_ARCH) {
+    for call in calls {
         rules.insert(*call, Vec::new());
     }
-    for (call, conditions) in conditions(resizable) {
+    for (call, conditions) in conditional {
         let conditions = conditions.into_iter().map(|(argument, operator, value)| {
             SeccompCondition::new(argument, Len::Dword, operator, value)
         });
@@ -133,7 +179,11 @@ fn program(resizable: Option<RawFd>) -> Result<BpfProgram, String> {
     }
     // OK to widen: the number of an error.
     let refused = SeccompAction::Errno(libc::ENOSYS.unsigned_abs());
-    let filter = SeccompFilter::new(rules, refused, SeccompAction::Allow, arch);
+    let (of_listed, of_others) = match listed {
+        Listed::Allowed => (SeccompAction::Allow, refused),
+        Listed::Refused => (refused, SeccompAction::Allow),
+    };
+    let filter = SeccompFilter::new(rules, of_others, of_listed, arch);
     let program = filter.and_then(TryInto::try_into);
     program.map_err(|error| error.to_string())
 }

@@ -3,6 +3,7 @@
 //! Names come from images, and an image may be hostile: what a terminal could take as a command is
 //! escaped the way `ls -b` does, always, so that a pipe sees the same as the eye.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use uext4_ondisk::inode::{FileType, Timestamp};
@@ -32,6 +33,24 @@ pub fn escaped(bytes: &[u8]) -> String {
         octal(&mut shown, chunk.invalid());
     }
     shown
+}
+
+/// A text whose names may be escaped already, with what is harmful in it escaped.
+pub fn harmless(text: &str) -> Cow<'_, str> {
+    if !text.chars().any(is_harmful) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\n' => shown.push_str("\\n"),
+            '\t' => shown.push_str("\\t"),
+            '\r' => shown.push_str("\\r"),
+            _ if is_harmful(c) => octal(&mut shown, c.encode_utf8(&mut [0; 4]).as_bytes()),
+            _ => shown.push(c),
+        }
+    }
+    Cow::Owned(shown)
 }
 
 /// Control characters, and those that change the direction of the text around them.

@@ -12,6 +12,7 @@ use crate::args::PlaceArgs;
 use crate::device_failure::device_failure;
 use crate::ending::after_ending;
 use crate::failure::Failure;
+use crate::kernel_mount;
 use crate::mounted::{self, Door};
 
 /// The snapshots that are read, which hold until they are checked.
@@ -67,6 +68,7 @@ impl Still {
         let image = &place.image;
         let error = match locked(image) {
             Ok(whole) => {
+                kernel_mount::warn(image);
                 return Ok(Self {
                     whole: Arc::new(whole),
                     place: place.clone(),

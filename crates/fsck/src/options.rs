@@ -2,6 +2,7 @@
 
 use std::num::NonZeroUsize;
 
+use uext4_blockdev::host;
 use uext4_ondisk::Pblk;
 
 /// What becomes of blocks that more than one owner claims.
@@ -41,8 +42,8 @@ pub struct Make {
 pub struct Options {
     /// Threads that examine at the same time.
     pub threads: NonZeroUsize,
-    /// Most bytes of memory for changes and the tables of clusters and inodes: a quarter and a half
-    /// of it, and what does not fit goes to temporary files. Groups alone that need more are
+    /// Most bytes of memory for changes and the tables of clusters and inodes, by default 1 GiB, or
+    /// half of what this process may take: a quarter and a half of it, and what does not fit goes to temporary files. Groups alone that need more are
     /// refused before anything is read. What is known of directories comes on top.
     pub memory: u64,
     /// Most findings that are kept and shown; the rest is counted.
@@ -81,7 +82,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             threads: std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
-            memory: 1 << 30,
+            memory: host::share_of_memory(2, 1 << 30),
             findings_max: 10_000,
             superblock: None,
             block_size: None,

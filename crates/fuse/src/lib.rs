@@ -26,6 +26,7 @@
 extern crate self as uext4_fuse;
 
 pub mod abi;
+pub mod addresses;
 mod answer;
 mod attributes;
 mod cpus;

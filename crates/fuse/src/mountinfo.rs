@@ -43,18 +43,6 @@ pub fn at(dir: &Path) -> io::Result<Option<Shown>> {
     Ok(find(&fs::read("/proc/self/mountinfo")?, dir))
 }
 
-/// Where a mount of ours shows `image`; `None` where there is none.
-///
-/// # Errors
-/// Those of reading the table, of finding the image.
-pub fn place_of(image: &Path) -> io::Result<Option<PathBuf>> {
-    let image = fs::canonicalize(image)?;
-    let table = fs::read("/proc/self/mountinfo")?;
-    let mut ours = lines(&table).filter_map(|line| Some((line.place, line.shown?)));
-    let found = ours.find(|(_, shown)| fs::canonicalize(&shown.source).is_ok_and(|of| of == image));
-    Ok(found.map(|(place, _)| OsString::from_vec(place).into()))
-}
-
 /// All mounts of uext4 that this process can see, with the directories, in the order of the table.
 ///
 /// # Errors

@@ -13,28 +13,25 @@
 //! waits for it ([`Holder`]).
 //!
 //! Needs no directory and no right but to be the one who mounted, or root: others are not
-//! reported, and the thread that is neither is not believed. No other can take the address
-//! before, as its last part cannot be guessed. It is gone when the daemon has ended, however it
-//! did: then those who wait read an end without a line. Only where both see the same network.
+//! reported, and the thread that is neither is not believed. It is gone when the daemon has ended,
+//! however it did: then those who wait read an end without a line.
 
 use std::fs;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::sockopt::socket_peercred;
-use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use rustix::rand::GetRandomFlags;
 use uext4_blockdev::host;
 
-use crate::mountinfo::{Number, Shown};
+use crate::addresses::{Kind, addresses, connect, peer, prefix, suffix};
+use crate::mountinfo::Shown;
 
 /// Those who wait at once, at most.
 const WAITING_MAX: usize = 64;
@@ -48,77 +45,6 @@ const ENDING: &str = "ending";
 const NOTED_WITHIN: Duration = Duration::from_secs(5);
 /// What is said when nothing went wrong.
 const WELL: &str = "ok";
-
-/// What the addresses of all daemons of this number begin with.
-fn prefix(Number { major, minor }: Number) -> String {
-    format!("uext4-mount-{major}:{minor}-")
-}
-
-/// What the addresses of all daemons of an image end with: its device and inode, or the number of a
-/// block device.
-fn suffix(image: &Path) -> io::Result<String> {
-    let found = fs::metadata(image)?;
-    Ok(match found.file_type().is_block_device() {
-        true => format!("-{:x}", found.rdev()),
-        false => format!("-{:x}:{:x}", found.dev(), found.ino()),
-    })
-}
-
-/// An address that is not taken yet, for the daemon of a mount and of its image. Of two, that of
-/// the younger is greater.
-///
-/// # Errors
-/// Those of random numbers.
-pub fn new_address(number: Number, image: &Path) -> io::Result<String> {
-    let mut random = [0; 16];
-    rustix::rand::getrandom(&mut random, GetRandomFlags::empty())?;
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let when = since.unwrap_or_default().as_nanos();
-    let random = u128::from_le_bytes(random);
-    // The image may be gone by now: then it is only waited for by the mount's number.
-    let suffix = suffix(image).unwrap_or_default();
-    Ok(format!(
-        "{}{when:024x}-{random:032x}{suffix}",
-        prefix(number)
-    ))
-}
-
-/// Where daemons listen whose addresses begin and end so, or others who pretend to be such: the
-/// youngest first.
-fn addresses(prefix: &str, suffix: &str) -> Vec<String> {
-    const LISTENS: u32 = 0x1_0000;
-    let table = fs::read("/proc/self/net/unix").unwrap_or_default();
-    let table = String::from_utf8_lossy(&table);
-    let of_line = |line: &str| {
-        let mut fields = line.split_ascii_whitespace();
-        let flags = u32::from_str_radix(fields.nth(3)?, 16).ok()?;
-        let address = fields.nth(3)?.strip_prefix('@')?;
-        let is_one = address.starts_with(prefix) && address.ends_with(suffix);
-        let is_one = is_one && flags & LISTENS != 0;
-        is_one.then(|| address.to_owned())
-    };
-    let mut all: Vec<String> = table.lines().filter_map(of_line).collect();
-    all.sort_unstable_by(|a, b| b.cmp(a));
-    all
-}
-
-/// Connects without waiting: one who listens and takes no thread in must not hold us up.
-fn connect(address: &str) -> io::Result<UnixStream> {
-    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    net::connect(
-        &socket,
-        &SocketAddrUnix::new_abstract_name(address.as_bytes())?,
-    )?;
-    let stream = UnixStream::from(socket);
-    stream.set_nonblocking(false)?;
-    Ok(stream)
-}
-
-/// The user at the other end.
-fn peer(stream: &UnixStream) -> Option<u32> {
-    socket_peercred(stream).ok().map(|peer| peer.uid.as_raw())
-}
 
 #[derive(Debug)]
 struct State {
@@ -148,8 +74,8 @@ impl State {
 pub struct UnmountStatus(Arc<Mutex<State>>);
 
 impl UnmountStatus {
-    /// Listens from now on, to the end of the process, at a [`new_address`]; `fuse` is the
-    /// descriptor that requests come by.
+    /// Listens from now on, to the end of the process, at a [new address](crate::addresses::new);
+    /// `fuse` is the descriptor that requests come by.
     ///
     /// # Errors
     /// Those of the socket, and of starting a thread.
@@ -242,8 +168,8 @@ impl Waiting {
     /// The kernel gives the number of a mount away as soon as that is unmounted, while its daemon
     /// still writes: a daemon that is ending is of this mount only if it is one of the same image.
     pub fn at(shown: &Shown) -> Option<Self> {
-        let suffix = suffix(&shown.source).ok();
-        let mut all = addresses(&prefix(shown.number), "").into_iter();
+        let suffix = fs::metadata(&shown.source).ok().map(|found| suffix(&found));
+        let mut all = addresses(&prefix(Kind::Mount, shown.number), "").into_iter();
         all.find_map(|address| {
             let (waiting, is_ending) = Self::noted(connect(&address).ok()?, &[shown.owner])?;
             let is_of_image = || suffix.as_ref().is_some_and(|end| address.ends_with(end));
@@ -324,13 +250,13 @@ pub enum Holder {
 impl Holder {
     /// Asks the daemons of an image: those of root, of our own, and of the image's owner.
     pub fn of(image: &Path) -> Self {
-        let found = fs::metadata(image).and_then(|found| Ok((found.uid(), suffix(image)?)));
-        let Ok((owner, suffix)) = found else {
+        let found = fs::metadata(image);
+        let Ok((owner, suffix)) = found.map(|found| (found.uid(), suffix(&found))) else {
             return Self::Unknown;
         };
         let own = host::effective_user();
         let mut holder = Self::Unknown;
-        for address in addresses("uext4-mount-", &suffix) {
+        for address in addresses(Kind::Mount.name(), &suffix) {
             let noted = connect(&address).ok();
             let noted = noted.and_then(|stream| Waiting::noted(stream, &[own, owner]));
             match noted {
@@ -347,6 +273,8 @@ impl Holder {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::addresses;
+    use crate::mountinfo::Number;
 
     const LONG: Duration = Duration::from_secs(60);
 
@@ -357,7 +285,14 @@ mod tests {
     }
 
     fn listen(shown: &Shown) -> io::Result<UnmountStatus> {
-        UnmountStatus::listen(&new_address(shown.number, &shown.source)?, None)
+        UnmountStatus::listen(
+            &addresses::new(
+                Kind::Mount,
+                shown.number,
+                fs::metadata(&shown.source).ok().as_ref(),
+            )?,
+            None,
+        )
     }
 
     /// A mount that there is not: no major number is as large.
@@ -405,7 +340,7 @@ mod tests {
     #[test]
     fn the_youngest_daemon_of_a_number_is_asked() {
         let shown = shown(3);
-        let taken = SocketAddr::from_abstract_name(prefix(shown.number)).unwrap();
+        let taken = SocketAddr::from_abstract_name(prefix(Kind::Mount, shown.number)).unwrap();
         let _silent = UnixListener::bind_addr(&taken).unwrap();
         let unmount_statuses: Vec<_> = (0..2).map(|_| listen(&shown).unwrap()).collect();
         let waiting = Waiting::at(&shown).unwrap();
@@ -440,7 +375,7 @@ mod tests {
     #[test]
     fn a_silent_listener_delays_no_waiter() {
         let shown = shown(4);
-        let name = format!("{}f", prefix(shown.number));
+        let name = format!("{}f", prefix(Kind::Mount, shown.number));
         let address = SocketAddr::from_abstract_name(&name).unwrap();
         let _listener = UnixListener::bind_addr(&address).unwrap();
         let mut came = Vec::new();
@@ -466,7 +401,12 @@ mod tests {
         // What the kernel says of a descriptor whose other end is gone.
         let (read, write) = rustix::pipe::pipe().unwrap();
         drop(read);
-        let address = new_address(of(7).number, image.path()).unwrap();
+        let address = addresses::new(
+            Kind::Mount,
+            of(7).number,
+            fs::metadata(image.path()).ok().as_ref(),
+        )
+        .unwrap();
         let ending = UnmountStatus::listen(&address, Some(write)).unwrap();
         assert!(matches!(Holder::of(image.path()), Holder::Mounted));
         first.say(None);

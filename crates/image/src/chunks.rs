@@ -172,6 +172,8 @@ pub struct Stream {
     /// Decompressed bytes for each compressed one that are an attack, from
     /// [`RATIO_FROM`](limits::RATIO_FROM) bytes on.
     pub ratio: u64,
+    /// Bytes of memory that undoing the compression may take.
+    pub memory: u64,
 }
 
 /// The reader's side. Dropping it stops the thread at its next piece.
@@ -355,7 +357,10 @@ impl Filler {
         let start = io::BufRead::fill_buf(&mut input).map_err(|e| self.bad(e))?;
         // A reader may return a single byte; regular files and pipes of archivers do not.
         self.format = Format::detect(start);
-        let mut decoder = self.format.decoder(&mut input).map_err(|e| self.bad(e))?;
+        let mut decoder = self
+            .format
+            .decoder(&mut input, stream.memory)
+            .map_err(|e| self.bad(e))?;
         let (mut out, mut after_end) = (0u64, 0u64);
         let pool = Pool::default();
         loop {

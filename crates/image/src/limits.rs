@@ -6,6 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use uext4_blockdev::host;
+
 use crate::error::Error;
 use crate::tree::Xattr;
 
@@ -25,11 +27,22 @@ pub struct Limits {
     pub depth: u64,
     /// Bytes of extended attributes, names and values, all entries together.
     pub xattr_bytes: u64,
+    /// Bytes of memory for contents on their way: those that wait until the image is written (an
+    /// eighth; the rest is in a temporary file), and what is decompressed before it is wanted (a
+    /// quarter, but 1 MiB for each archive that is open). An archive whose decompressor needs more
+    /// than three times this much is refused. What is known of each entry comes on top.
+    pub memory: u64,
 }
+
+/// Most bytes of memory that decompressing xz takes: 64 MiB of dictionary (`xz -9`) and its tables.
+const XZ_MEMORY_MAX: u64 = 80 << 20;
+/// The default of [`Limits::memory`] where there is much.
+const MEMORY: u64 = 512 << 20;
 
 impl Default for Limits {
     /// More than any image has, less than what fills a machine's memory or disk: 50,000,000
-    /// entries, 16 TiB, 10,000 to 1, 16,384 names, 4 GiB of attributes.
+    /// entries, 16 TiB, 10,000 to 1, 16,384 names, 4 GiB of attributes; 512 MiB of memory, or half
+    /// of what this process may take.
     fn default() -> Self {
         Self {
             entries: 50_000_000,
@@ -37,11 +50,27 @@ impl Default for Limits {
             ratio: 10_000,
             depth: crate::path::DEPTH_MAX as u64,
             xattr_bytes: 4 << 30,
+            memory: host::share_of_memory(2, MEMORY),
         }
     }
 }
 
 impl Limits {
+    /// Bytes of contents that wait in memory.
+    pub fn waiting(&self) -> usize {
+        usize::try_from(self.memory / 8).unwrap_or(usize::MAX)
+    }
+
+    /// Bytes of all sources that are decompressed before they are wanted.
+    pub fn ahead(&self) -> usize {
+        usize::try_from(self.memory / 4).unwrap_or(usize::MAX)
+    }
+
+    /// Bytes that decompressing one archive may take.
+    pub fn decompressor(&self) -> u64 {
+        self.memory.saturating_mul(3).min(XZ_MEMORY_MAX)
+    }
+
     /// Looks at a path of so many names.
     ///
     /// # Errors

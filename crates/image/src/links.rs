@@ -3,19 +3,34 @@
 use std::collections::HashMap;
 
 use uext4::Inode;
+use uext4_blockdev::host;
 use uext4_ondisk::Ino;
 use uext4_ondisk::inode::FileType;
 
-/// Bytes of paths remembered, at most.
-const MEMORY_MAX: usize = 64 << 20;
+/// Bytes of paths remembered, at most, where there is much memory.
+const MEMORY_MAX: u64 = 64 << 20;
 /// Bytes an entry takes in addition to its path.
 const OVERHEAD: usize = 64;
 
 /// Files of which a link was seen and another is still to come.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Links {
     first: HashMap<Ino, First>,
     bytes: usize,
+    /// Bytes of paths remembered, at most.
+    most: usize,
+}
+
+impl Default for Links {
+    /// Remembers 64 MiB of paths, or an eighth of what this process may take.
+    fn default() -> Self {
+        let most = host::share_of_memory(8, MEMORY_MAX);
+        Self {
+            first: HashMap::new(),
+            bytes: 0,
+            most: usize::try_from(most).unwrap_or(usize::MAX),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -42,7 +57,7 @@ impl Links {
             self.bytes -= first.path.len() + OVERHEAD;
             return Some(first.path);
         }
-        if self.bytes + path.len() + OVERHEAD <= MEMORY_MAX {
+        if self.bytes + path.len() + OVERHEAD <= self.most {
             self.bytes += path.len() + OVERHEAD;
             let left = inode.links - 1;
             self.first.insert(

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::*;
+use crate::vectors::VECTORS_MAX;
 use crate::{Claim, SubDevice};
 
 fn new_device(len: u64) -> (tempfile::TempDir, FileDevice) {

@@ -27,6 +27,7 @@ use crate::failure::{Exit, Failure};
 use crate::format::{Format, FormatArgs, mkfs_failure, random_uuid};
 use crate::in_disk;
 use crate::json::Json;
+use crate::memory;
 use crate::messages;
 use crate::overwrite::{may_replace, warn_of_name};
 use crate::owner::{self, Owner};
@@ -195,7 +196,7 @@ impl Inputs {
 }
 
 /// Where `docker login` stores the users of registries.
-fn docker_config() -> Option<PathBuf> {
+pub fn docker_config() -> Option<PathBuf> {
     let own = env::var_os("DOCKER_CONFIG").filter(|dir| !dir.is_empty());
     let own = own.map(PathBuf::from);
     let dir = own.or_else(|| Some(env::home_dir()?.join(".docker")))?;
@@ -271,13 +272,14 @@ impl FillArgs {
     }
 
     fn limits(&self) -> Limits {
-        let default = Limits::default();
+        let default = memory::of_source(memory::ALL);
         Limits {
             entries: self.max_entries.unwrap_or(default.entries),
             bytes: self.max_bytes.unwrap_or(default.bytes),
             ratio: self.max_ratio.unwrap_or(default.ratio),
             depth: self.max_depth.unwrap_or(default.depth),
             xattr_bytes: self.max_xattrs.unwrap_or(default.xattr_bytes),
+            memory: default.memory,
         }
     }
 }

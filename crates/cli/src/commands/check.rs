@@ -11,7 +11,7 @@ use crate::examination::{self, ExamineArgs, Watching, counted};
 use crate::failure::{Exit, Failure};
 use crate::json::Json;
 use crate::show::escaped;
-use crate::{interrupt, open};
+use crate::{interrupt, kernel_mount, open};
 
 /// Check structures, checksums, links, bitmaps and counts
 ///
@@ -39,7 +39,7 @@ pub struct CheckArgs {
 pub fn run(args: &CheckArgs, out: &mut Output) -> Result<Exit, Failure> {
     let device = open::to_examine(&args.examine.image, Access::ReadOnly)?;
     if !args.quiet {
-        open::warn_if_mounted(&args.examine.image.place.image);
+        kernel_mount::warn(&args.examine.image.place.image);
     }
     let mut seen = Vec::new();
     let watching = Watching::new(|finding: &Finding| seen.push(finding.clone()));

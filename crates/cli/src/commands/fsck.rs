@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -18,7 +19,7 @@ use crate::examination::{self, ExamineArgs};
 use crate::failure::{Exit, Failure};
 use crate::fsck_progress::Reporting;
 use crate::show::escaped;
-use crate::{interrupt, losses, open};
+use crate::{interrupt, kernel_mount, losses, open};
 
 /// Check and repair a file system, with the flags and exit codes of e2fsck
 ///
@@ -204,7 +205,11 @@ pub fn run(args: &FsckArgs, out: &mut Output) -> Result<Exit, Failure> {
     };
     if args.timing > 0 {
         let took = began.elapsed().as_secs_f64();
-        writeln!(out, "{}: {took:.2} s", args.device().display())?;
+        writeln!(
+            out,
+            "{}: {took:.2} s",
+            escaped(args.device().as_os_str().as_bytes())
+        )?;
     }
     Ok(exit)
 }
@@ -228,7 +233,11 @@ fn examine(args: &FsckArgs, out: &mut Output) -> Result<Exit, Failure> {
     let examine = args.examine();
     let clean = match left_clean(args, &examine, MayHaveJournal::No)? {
         None if replay_alone(args, &examine)? => {
-            writeln!(out, "{}: recovering journal", args.device().display())?;
+            writeln!(
+                out,
+                "{}: recovering journal",
+                escaped(args.device().as_os_str().as_bytes())
+            )?;
             left_clean(args, &examine, MayHaveJournal::No)?
         }
         clean => clean,
@@ -245,7 +254,7 @@ fn examine(args: &FsckArgs, out: &mut Output) -> Result<Exit, Failure> {
         true => open::to_examine(&examine.image, access)?,
         false => open::to_salvage(&examine.image, access)?,
     };
-    open::warn_if_mounted(args.device());
+    kernel_mount::warn(args.device());
     let _deferred = interrupt::defer();
     let how = args.how();
     let finished = !args.no && repair::finish_repair(&examine, &how, &device)?;

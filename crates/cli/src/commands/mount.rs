@@ -13,13 +13,14 @@ use clap::{Arg, Args};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use uext4::tuning::{Background, Policies};
-use uext4_blockdev::attached;
+use uext4_blockdev::{attached, host};
+use uext4_fuse::addresses;
 use uext4_fuse::errno::Errno;
 use uext4_fuse::mount::{self, Mounted};
 use uext4_fuse::omitted::{Omitted, XattrSearch, find_xattr};
 use uext4_fuse::report::report;
 use uext4_fuse::session::{self, Ender, How, PAYLOADS_MAX, Session};
-use uext4_fuse::unmount_status::{self, UnmountStatus};
+use uext4_fuse::unmount_status::UnmountStatus;
 use uext4_fuse::{Served, Server, Validity};
 use uext4_ondisk::features::RoCompat;
 use uext4_remote::server::Server as Operations;
@@ -33,6 +34,7 @@ use crate::file_limit;
 use crate::grower::Resize;
 use crate::json::Json;
 use crate::listener::{Listener, Socket};
+use crate::memory;
 use crate::messages;
 use crate::metrics::Metrics;
 use crate::mount_failure::mount_failure;
@@ -298,6 +300,12 @@ pub fn print_place(image: &Path, dir: &Path) {
 
 /// Opens the image; no thread of the engine runs yet.
 fn open_image(args: &MountArgs, options: &mut MountOptions) -> Result<Opened, Failure> {
+    options.engine.memory = options.engine.memory.or(memory::given());
+    options.payloads = usize::try_from(host::share_of_memory(
+        2 * WAITING_SHARE,
+        PAYLOADS_MAX as u64,
+    ))
+    .unwrap_or(PAYLOADS_MAX);
     if let Some(memory) = &mut options.engine.memory {
         let waiting = *memory / WAITING_SHARE;
         *memory -= waiting;
@@ -423,10 +431,17 @@ fn begin(
     metrics: &Metrics,
     is_confined: bool,
 ) -> Result<Begun, Failure> {
-    let listener = Listener::bind(mount.mounted, options.metrics.as_deref(), metrics)?;
+    let listener = Listener::bind(
+        mount.mounted,
+        mount.image,
+        options.metrics.as_deref(),
+        metrics,
+    )?;
     let number = mount.mounted.number();
     // Before the image is out of reach.
-    let address = number.and_then(|number| unmount_status::new_address(number, mount.image).ok());
+    let found = fs::metadata(mount.image).ok();
+    let address = number
+        .and_then(|number| addresses::new(addresses::Kind::Mount, number, found.as_ref()).ok());
     let confined = match is_confined {
         true => sandbox::confine(listener.needed()),
         false => Sandbox::default(),

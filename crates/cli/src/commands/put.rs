@@ -14,6 +14,7 @@ use super::bytes;
 use super::change::{Operands, Operation, Target, about, about_new, by_root, last_name};
 use crate::failure::{Exit, Failure, exit_of};
 use crate::json::Json;
+use crate::memory;
 use crate::messages;
 use crate::mode::{self, ModeChange};
 use crate::owner::{self, Owner};
@@ -108,6 +109,7 @@ impl Operation for PutArgs {
             source: SourceOptions {
                 uid: self.owner.and_then(|owner| owner.uid),
                 gid: self.owner.and_then(|owner| owner.gid),
+                limits: memory::of_put_source(),
                 ..SourceOptions::default()
             },
             existing: self.existing(),

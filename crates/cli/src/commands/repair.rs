@@ -20,7 +20,7 @@ use crate::image_copy::{Copy, must_not_exist};
 use crate::losses;
 use crate::messages;
 use crate::show::escaped;
-use crate::{identify, interrupt, open};
+use crate::{identify, interrupt, kernel_mount, open};
 
 /// Repair a damaged file system, after showing what will be done
 ///
@@ -105,10 +105,10 @@ pub fn run(args: &RepairArgs, out: &mut Output) -> Result<Exit, Failure> {
     let device = open::to_salvage(&args.examine.image, access)?;
     match args.how.into {
         Some(_) => {
-            open::must_not_be_mounted(image)?;
+            kernel_mount::must_not_be(image)?;
             open::must_not_be_served(&args.examine.image.place)?;
         }
-        None => open::warn_if_mounted(image),
+        None => kernel_mount::warn(image),
     }
     let _deferred = interrupt::defer();
     if let Some(path) = &args.apply {

@@ -26,7 +26,7 @@ use crate::examination::{ExamineArgs, Watching, counted};
 use crate::failure::{Exit, Failure};
 use crate::json::Json;
 use crate::missing::Missing;
-use crate::{identify, interrupt, messages, open, paths, rescue_map};
+use crate::{identify, interrupt, kernel_mount, memory, messages, open, paths, rescue_map};
 
 use record::{Known, Problems, append, new_file, unused};
 
@@ -83,12 +83,12 @@ pub fn run(args: &SalvageArgs, out: &mut Output) -> Result<Exit, Failure> {
         Some(map) => rescue_map::open(image, map)?,
         None => open::to_salvage(image, Access::ReadOnly)?,
     };
-    open::warn_if_mounted(&args.examine.image.place.image);
+    kernel_mount::warn(&args.examine.image.place.image);
     let deferred = interrupt::defer();
     let readable = examine(args, &device)?;
     drop(deferred);
     let mut options = EngineOptions::default();
-    options.memory = Some(MEMORY);
+    options.memory = Some(memory::of(memory::HALF, MEMORY));
     let opened = Image::open(readable.device, &options);
     let image = args.examine.image.place.image.display();
     let fs = opened.map_err(|error| Failure::engine(image, &error))?;

@@ -18,7 +18,7 @@ use crate::args::parse_size;
 use crate::examination::{ExamineArgs, Watching, counted, print_written};
 use crate::failure::{Exit, Failure};
 use crate::image_copy::must_not_exist;
-use crate::{interrupt, open};
+use crate::{interrupt, kernel_mount, open};
 
 /// Change the label, UUID, settings and features of a file system, with the flags of tune2fs
 ///
@@ -200,7 +200,7 @@ fn change(
         false => Access::ReadWrite,
     };
     let device = open::to_examine(&args.examine.image, access)?;
-    open::warn_if_mounted(image);
+    kernel_mount::warn(image);
     let failed = |error: Error| args.examine.failure(&error);
     let _deferred = interrupt::defer();
     let cleared = clears_mmp && apply::clear_mark(&*device).map_err(failed)?;

@@ -23,6 +23,7 @@ use crate::examination::counted;
 use crate::failure::{Complaints, Exit, Failure};
 use crate::find_filter::glob;
 use crate::json::Json;
+use crate::kernel_mount;
 use crate::open;
 use crate::paths;
 use crate::show::{escaped, mode_text, time_short, type_word};
@@ -80,7 +81,7 @@ pub fn run(args: &UndeleteArgs, out: &mut Output) -> Result<Exit, Failure> {
         return Err(Failure::new(Exit::Usage, "name files, or give --all"));
     }
     if lists || args.into.is_some() {
-        open::warn_if_mounted(image);
+        kernel_mount::warn(image);
     }
     let fs = open::open(&ImageArgs {
         place: args.image.place.clone(),

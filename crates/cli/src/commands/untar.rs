@@ -11,6 +11,7 @@ use super::bytes;
 use super::change::{Operands, Operation, Target, about, by_root};
 use super::put::{exit, failure, print_json, shown, warn};
 use crate::failure::{Exit, Failure};
+use crate::memory;
 use crate::paths;
 use crate::phase_bar::PhaseBar;
 
@@ -75,6 +76,7 @@ impl Operation for UntarArgs {
         let options = PutOptions {
             source: SourceOptions {
                 owner_names: self.owner_names,
+                limits: memory::of_put_source(),
                 ..SourceOptions::default()
             },
             existing: match self.keep_old_files {

@@ -60,14 +60,18 @@ impl Waiting {
     }
 }
 
-/// Calls `answer` with each client that has asked, and with its question, and does not return.
-/// `answer` must not wait for the client.
-pub fn serve(listener: &UnixListener, mut answer: impl FnMut(UnixStream, &str)) {
+/// Calls `answer` with each client that may ask and has, and with its question, and does not
+/// return. `answer` must not wait for the client.
+pub fn serve(
+    listener: &UnixListener,
+    may_ask: impl Fn(&UnixStream) -> bool,
+    mut answer: impl FnMut(UnixStream, &str),
+) {
     let mut waiting = VecDeque::new();
     loop {
         let has_new = wait(listener, &waiting);
         if has_new {
-            accept(listener, &mut waiting);
+            accept(listener, &may_ask, &mut waiting);
         }
         let now = Instant::now();
         let mut still = VecDeque::with_capacity(waiting.len());
@@ -109,8 +113,14 @@ fn wait(listener: &UnixListener, waiting: &VecDeque<Waiting>) -> bool {
     }
 }
 
-fn accept(listener: &UnixListener, waiting: &mut VecDeque<Waiting>) {
+fn accept(
+    listener: &UnixListener,
+    may_ask: &impl Fn(&UnixStream) -> bool,
+    waiting: &mut VecDeque<Waiting>,
+) {
     match listener.accept() {
+        // It takes no place of those who may.
+        Ok((stream, _)) if !may_ask(&stream) => {}
         Ok((stream, _)) => waiting.push_back(Waiting {
             stream,
             since: Instant::now(),
@@ -139,9 +149,13 @@ mod tests {
         let path = dir.path().join("socket");
         let listener = UnixListener::bind(&path).unwrap();
         thread::spawn(move || {
-            serve(&listener, |mut stream, question| {
-                _ = stream.write_all(format!("asked {question:?}").as_bytes());
-            });
+            serve(
+                &listener,
+                |_| true,
+                |mut stream, question| {
+                    _ = stream.write_all(format!("asked {question:?}").as_bytes());
+                },
+            );
         });
         // Each that is dropped has lost its connection first; more wait than are kept.
         let mut idle: Vec<UnixStream> = Vec::new();

@@ -57,6 +57,9 @@
 //! | [`killed`] | is everything fsynced there when the daemon was killed at any moment? |
 //! | [`failing`] | what does it do above devices that fail or are slow? |
 //! | [`crowd`] | what do many writers and little memory leave for others? |
+//! | [`confined`] | does every command give up what it does not need before it reads? |
+//! | [`limits`] | do all stay within a control group, and is a mounted image found by what it is? |
+//! | [`kernel_mounts`] | what is read of a device that the kernel has mounted and writes? |
 //! | [`memory`] | does what an image has much of take memory? |
 //! | [`tuning`] | does the document list every option of `mount -o`, with a default it takes? |
 //!
@@ -74,6 +77,7 @@ mod checking;
 mod cloning;
 mod commands;
 mod comparing;
+mod confined;
 mod copies;
 mod crowd;
 mod daemon;
@@ -94,8 +98,10 @@ mod hostile;
 mod in_disk;
 mod interrupted;
 mod json;
+mod kernel_mounts;
 mod killed;
 mod layout;
+mod limits;
 mod lost;
 mod making;
 mod matrix;

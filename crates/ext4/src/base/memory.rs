@@ -61,8 +61,9 @@
 //!
 //! # Left out
 //!
-//! Which entry of a room goes, and when dirty pages are written: that is the subsystems'. Memory
-//! of control groups: their pressure shows in the machine's.
+//! Which entry of a room goes, and when dirty pages are written: that is the subsystems'. Pressure
+//! of control groups: their limits count for the budget, and their pressure shows in the
+//! machine's.
 
 mod caches;
 mod pressure;

@@ -40,8 +40,8 @@ pub enum Background {
 #[non_exhaustive]
 pub struct OpenOptions {
     /// Bytes of memory for all that is stored: data of files, metadata, extents, inodes, names.
-    /// `None`: an eighth of the machine's memory, at most 1 GiB; for reading, 64 MiB. At least 1
-    /// MiB.
+    /// `None`: an eighth of what this process may take (of the machine's memory, or of the limit
+    /// of its control group or its own), at most 1 GiB; for reading at most 64 MiB. At least 1 MiB.
     pub memory: Option<u64>,
     /// Bytes of metadata held in memory, at most, within `memory`.
     pub memory_max: usize,

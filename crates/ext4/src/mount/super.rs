@@ -38,12 +38,12 @@ use uext4_ondisk::fast_commit::FastCommit;
 /// One part in so many of the memory for metadata is for names.
 const NAMES_SHARE: usize = 8;
 
-/// Budget of a file system opened for reading, in bytes.
+/// Budget of a file system opened for reading, in bytes; where memory is short, an eighth of it.
 const READING_MEMORY: u64 = 64 << 20;
 
 /// Opens for reading.
 pub(crate) fn open(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Sbi> {
-    let (options, _) = &options.with_budget(|| READING_MEMORY);
+    let (options, _) = &options.with_budget(|| host::share_of_memory(8, READING_MEMORY));
     let may_search = options.superblock.is_none();
     let (device, cut_repair) = match options.replay_journal {
         true => cut_repair::read_through(device)?,
@@ -121,7 +121,7 @@ pub(crate) fn open_rw(
     rescue.cut_repair = cut_repair;
     check_writable(&superblock)?;
     refuse_hash_tree(&*device, &superblock)?;
-    let (options, budget) = &options.with_budget(|| default_budget(host::meminfo().as_deref()));
+    let (options, budget) = &options.with_budget(|| default_budget(host::memory()));
     let mut first = mount(Arc::clone(&device), superblock, Pblk(0), options)?;
     first.set_rescue(rescue);
     let mmp = Mmp::claim(&first, &*clock)?;

@@ -5,9 +5,6 @@ use std::io::{self, BufRead, Read};
 use bzip2::bufread::BzDecoder;
 use flate2::bufread::GzDecoder;
 
-/// Memory an xz stream may ask for, in bytes: 64 MiB of dictionary (`xz -9`) and its tables.
-const XZ_MEMORY_MAX: u64 = 80 << 20;
-
 /// How an archive is compressed, by its first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
@@ -46,13 +43,15 @@ impl Format {
         }
     }
 
-    /// Reads what `input` was before it was compressed: all members or frames, one after another.
+    /// Reads what `input` was before it was compressed: all members or frames, one after another. `memory`
+    /// is how many bytes an xz stream may ask for.
     ///
     /// # Errors
     /// What the decompressor says when it begins.
     pub fn decoder<'a>(
         self,
         input: impl BufRead + Send + 'a,
+        memory: u64,
     ) -> io::Result<Box<dyn Read + Send + 'a>> {
         Ok(match self {
             Self::Plain => Box::new(input),
@@ -65,7 +64,7 @@ impl Format {
             Self::Zstd => Box::new(zstd::Decoder::with_buffer(input)?),
             Self::Xz => {
                 use liblzma::stream::{CONCATENATED, Stream};
-                let stream = Stream::new_stream_decoder(XZ_MEMORY_MAX, CONCATENATED)?;
+                let stream = Stream::new_stream_decoder(memory, CONCATENATED)?;
                 Box::new(liblzma::bufread::XzDecoder::new_stream(input, stream))
             }
             Self::Bzip2 => Box::new(Members {

@@ -32,6 +32,7 @@ fn stream(input: impl Read + Send + 'static) -> Stream {
         check: None,
         ahead: 2 * PIECE,
         ratio: 1000,
+        memory: 80 << 20,
     }
 }
 

@@ -1,5 +1,5 @@
 //! Contents of streams until the image is written, where they cannot go there at once: in memory,
-//! and from [`MEMORY_MAX`] bytes on in a file without a name.
+//! and from a limit on in a file without a name.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -8,15 +8,14 @@ use std::path::{Path, PathBuf};
 
 use crate::error::Error;
 
-/// Bytes in memory.
-pub const MEMORY_MAX: usize = 64 << 20;
-
 static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
 
 /// All contents, end to end.
 #[derive(Debug)]
 pub struct Spool {
     dir: PathBuf,
+    /// Bytes in memory at most.
+    most: usize,
     memory: Vec<u8>,
     /// What did not fit into memory, once there is such.
     file: Option<File>,
@@ -24,9 +23,10 @@ pub struct Spool {
 }
 
 impl Spool {
-    /// An empty one; its file will be made in `dir`.
-    pub fn new(dir: &Path) -> Self {
+    /// An empty one, of which so many bytes are in memory at most; its file will be made in `dir`.
+    pub fn new(dir: &Path, most: usize) -> Self {
         Self {
+            most,
             dir: dir.to_path_buf(),
             memory: Vec::new(),
             file: None,
@@ -44,7 +44,7 @@ impl Spool {
     /// # Errors
     /// [`Error::Spool`] if there is no room for the file.
     pub fn put(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        let room = MEMORY_MAX.saturating_sub(self.memory.len());
+        let room = self.most.saturating_sub(self.memory.len());
         let (first, rest) = bytes.split_at(room.min(bytes.len()));
         self.memory.extend_from_slice(first);
         self.append(rest).map_err(|source| Error::Spool {
@@ -102,9 +102,11 @@ impl Spool {
 mod tests {
     use super::*;
 
+    const MEMORY_MAX: usize = 3 << 20;
+
     #[test]
     fn bytes_are_read_back_across_the_end_of_memory() {
-        let mut spool = Spool::new(&std::env::temp_dir());
+        let mut spool = Spool::new(&std::env::temp_dir(), MEMORY_MAX);
         let piece: Vec<u8> = (0..1 << 20)
             .map(|i: u32| (i >> 8) as u8 ^ i as u8)
             .collect();

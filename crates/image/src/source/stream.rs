@@ -21,9 +21,11 @@ use crate::error::Error;
 use crate::place::Placer;
 use crate::sparse::Holes;
 
-/// Bytes decompressed before they are wanted: of one source, and of all that are open where there
-/// are several.
+/// Bytes of one source decompressed before they are wanted: at most where it is the only one, and
+/// at least.
 const AHEAD: usize = 8 << 20;
+const AHEAD_MIN: usize = 1 << 20;
+/// Most bytes of all sources that are open.
 const AHEAD_OF_ALL: usize = 128 << 20;
 
 /// Bytes of a pipe between processes: the most that an ordinary user may ask for by default.
@@ -77,10 +79,12 @@ pub fn list(
     let mut waiting = inputs.into_iter();
     let mut opened = VecDeque::new();
     let side_by_side = thread::available_parallelism().map_or(1, usize::from);
+    let of_all = context.options.limits.ahead().min(AHEAD_OF_ALL);
     let ahead = match waiting.len() {
-        1 => AHEAD,
-        _ => (AHEAD_OF_ALL / side_by_side).max(AHEAD),
+        1 => AHEAD.min(of_all),
+        _ => of_all / side_by_side,
     };
+    let ahead = ahead.max(AHEAD_MIN);
     for number in 0.. {
         // Each decompresses in a thread of its own, while those before it are listed.
         while opened.len() < side_by_side {
@@ -129,7 +133,7 @@ fn archive(
     let mut spool = listing
         .spool
         .take()
-        .unwrap_or_else(|| Spool::new(context.spool_dir));
+        .unwrap_or_else(|| Spool::new(context.spool_dir, context.options.limits.waiting()));
     let is_placed = placer.is_some();
     let sink = match placer {
         Some(placer) => Sink::Place(placer),
@@ -182,6 +186,7 @@ fn stream(reader: Reader, context: &Context<'_>, ahead: usize) -> Result<Opened,
         check: reader.check,
         ahead,
         ratio: context.options.limits.ratio,
+        memory: context.options.limits.decompressor(),
     })?;
     let mut input = tar::Input::from_stream(chunks, &path);
     if is_verified {

@@ -162,10 +162,13 @@ fn rings(parameter: Option<&str>, disabled: Option<&str>, is_root: bool) -> Find
 
 fn landlock(is_there: bool) -> Finding {
     match is_there {
-        true => Finding::ok("Landlock", "confines the daemon of a mount to its image"),
+        true => Finding::ok(
+            "Landlock",
+            "confines commands, and daemons of mounts, to what they were given",
+        ),
         false => Finding::note(
             "Landlock",
-            "not available; seccomp alone confines the daemon of a mount",
+            "not available; seccomp alone confines commands and daemons of mounts",
             "use a kernel with CONFIG_SECURITY_LANDLOCK, booted with `lsm=landlock,…`",
         ),
     }
@@ -175,11 +178,11 @@ fn seccomp() -> Finding {
     match Path::new("/proc/sys/kernel/seccomp").exists() {
         true => Finding::ok(
             "seccomp",
-            "limits the system calls of the daemon of a mount",
+            "limits the system calls of commands and of daemons of mounts",
         ),
         false => Finding::note(
             "seccomp",
-            "this kernel has no seccomp filters; the daemon may make every system call",
+            "this kernel has no seccomp filters; commands and daemons may make every system call",
             "use a kernel with CONFIG_SECCOMP_FILTER",
         ),
     }
