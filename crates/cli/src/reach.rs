@@ -16,6 +16,9 @@ use crate::sandbox::command::{Reach, Use, confine};
 const CHANGED: (&str, Use) = ("image", Use::Change);
 const IMAGE: (&str, Use) = ("image", Use::Read);
 
+/// Where standard input can be opened.
+const STDIN: &str = "/proc/self/fd/0";
+
 /// The arguments of each command that are paths of this machine. All others are in the image.
 /// Commands that are not here read nothing that others wrote, or, as the daemon of a mount, confine
 /// themselves.
@@ -147,6 +150,8 @@ fn is_preloaded() -> bool {
 
 fn reach(name: &str, paths: &[(&str, Use)], given: &ArgMatches) -> Reach {
     let mut reach = Reach::default();
+    // A file as standard input is opened once more, to be read in place.
+    reach.paths.push((PathBuf::from(STDIN), Use::Read));
     for (id, use_of) in paths {
         for value in values(given, id) {
             match (name, *id) {
@@ -161,8 +166,14 @@ fn reach(name: &str, paths: &[(&str, Use)], given: &ArgMatches) -> Reach {
         "script" => reach.paths.push((PathBuf::from("/"), Use::Read)),
         // Temporary files of an image for standard output or a device.
         "build" | "mkfs" => reach.paths.push((PathBuf::from("/var/tmp/x"), Use::Make)),
-        // Copies of files that have no size, as in /proc.
-        "put" => reach.paths.push((PathBuf::from("x"), Use::Make)),
+        "put" => {
+            // Copies of files that have no size, as in /proc.
+            reach.paths.push((PathBuf::from("x"), Use::Make));
+            // A source is opened in its directory.
+            let dirs = values(given, "source").filter_map(|source| Path::new(source).parent());
+            let dirs = dirs.map(|dir| (Path::new(".").join(dir), Use::List));
+            reach.paths.extend(dirs);
+        }
         // By -C, an open file that is opened once more.
         "fsck" => {
             let number = values(given, "progress").next();
@@ -325,7 +336,8 @@ mod tests {
 
     #[test]
     fn a_command_reaches_what_it_was_given() {
-        let paths = |reach: Reach| {
+        let paths = |mut reach: Reach| {
+            assert_eq!(reach.paths.remove(0).0, Path::new(STDIN));
             let names = reach
                 .paths
                 .into_iter()
@@ -335,7 +347,11 @@ mod tests {
         let cat = paths(of(&["cat", "disk.img", "/etc/passwd"]));
         assert_eq!(cat, [("disk.img".to_owned(), Use::Read)]);
         let put = paths(of(&["put", "disk.img", "-", "/etc/motd"]));
-        let of_put = [("disk.img", Use::Change), ("x", Use::Make)];
+        let of_put = [
+            ("disk.img", Use::Change),
+            ("x", Use::Make),
+            ("./", Use::List),
+        ];
         assert_eq!(put, of_put.map(|(path, use_of)| (path.to_owned(), use_of)));
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("a:b");

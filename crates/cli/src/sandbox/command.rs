@@ -46,6 +46,8 @@ const FOR_NETWORK: [&str; 6] = ["/etc", "/usr", "/lib", "/lib64", "/run", "/var/
 pub enum Use {
     /// Reading it, and all below it.
     Read,
+    /// Listing it, and the directories below it.
+    List,
     /// Reading and writing it: a file or a device.
     Change,
     /// A file that is made, or takes the place of the one that is there.
@@ -93,6 +95,7 @@ fn rules(reach: &Reach) -> Vec<Rule> {
     for (path, use_of) in &reach.paths {
         match use_of {
             Use::Read => rules.push(rule(path, GIVEN)),
+            Use::List => rules.push(rule(path, AccessFs::ReadDir)),
             Use::Change => rules.push(rule(path, CHANGING)),
             Use::Make => {
                 rules.push(rule(path, CHANGING));
