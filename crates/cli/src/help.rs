@@ -39,8 +39,7 @@ Check and repair an image:
   check          Check structures, checksums and counts; the image is not changed
   repair, undo   Show what mends it, and write that; put back what was overwritten
   fsck           Check and repair, with the flags of e2fsck
-  salvage, undelete  Copy out what can be read of a damaged image; put deleted files back
-  scan           Look for file systems anywhere in a disk or a dump
+  salvage, undelete, scan  Copy out what can be read; put deleted files back; find file systems
 Mount an image:
   mount, umount  Show an image as a directory, to every program; unmount it
   doctor         Show what this machine offers for mounts, and what is missing

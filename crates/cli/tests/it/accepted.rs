@@ -133,7 +133,7 @@ fn sizes_are_the_same_everywhere() {
         ("1MiB", 1 << 20),
         ("3s", 1536),
     ] {
-        done(&image, &["truncate", "-s", size, "/file"]);
+        done(&image, &["truncate", &format!("-s{size}"), "/file"]);
         let shown = uext4_ok(&["ls", "--json", text(&image), "/file"]);
         let shown: Value = serde_json::from_slice(&shown).unwrap();
         assert_eq!(shown[0]["size"], bytes, "{size}");
@@ -163,7 +163,7 @@ fn a_manifest_has_the_birth_and_the_hash_of_every_file() {
         return;
     };
     done(&image, &["touch", "/large"]);
-    done(&image, &["truncate", "-s", "65M", "/large"]);
+    done(&image, &["truncate", "-s65M", "/large"]);
     let lines = uext4_ok(&["manifest", text(&image), "/large"]);
     let line: Value = serde_json::from_slice(&lines).unwrap();
     // sha256sum of so many zeroes.
@@ -186,7 +186,7 @@ fn a_manifest_has_the_birth_and_the_hash_of_every_file() {
     let limited = uext4_ok(&["manifest", "--hash-max", "64M", text(&image), "/large"]);
     assert!(!String::from_utf8(limited).unwrap().contains("sha256"));
     // Holes that would take days.
-    done(&image, &["truncate", "-s", "3T", "/large"]);
+    done(&image, &["truncate", "-s3T", "/large"]);
     let lines = uext4_ok(&["manifest", text(&image), "/large"]);
     let line: Value = serde_json::from_slice(&lines).unwrap();
     assert!(

@@ -64,7 +64,7 @@ fn no_archive_is_written_to_a_terminal() {
 #[test]
 fn a_narrow_terminal_gets_whole_words() {
     for command in [
-        "",
+        "--help",
         "help sizes",
         "help examples",
         "help exit-codes",
