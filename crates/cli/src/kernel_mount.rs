@@ -69,8 +69,8 @@ pub fn said(damage: &dyn std::fmt::Display) -> Option<(String, String)> {
     let damage = damage.to_string();
     let damage = damage.strip_prefix("damaged: ").unwrap_or(&damage);
     let what = format!(
-        "what was read does not fit together ({damage}): {image} is mounted by the kernel at {dir}, \
-         and changed meanwhile"
+        "what was read does not fit together ({damage}): {image} is mounted by the kernel at \
+         {dir}, and changed meanwhile"
     );
     let hint = format!("try again; or stop all writing meanwhile: `fsfreeze -f {dir}`");
     Some((what, hint))

@@ -43,8 +43,9 @@ pub struct Options {
     /// Threads that examine at the same time.
     pub threads: NonZeroUsize,
     /// Most bytes of memory for changes and the tables of clusters and inodes, by default 1 GiB, or
-    /// half of what this process may take: a quarter and a half of it, and what does not fit goes to temporary files. Groups alone that need more are
-    /// refused before anything is read. What is known of directories comes on top.
+    /// half of what this process may take: a quarter and a half of it, and what does not fit goes
+    /// to temporary files. Groups alone that need more are refused before anything is read. What is
+    /// known of directories comes on top.
     pub memory: u64,
     /// Most findings that are kept and shown; the rest is counted.
     pub findings_max: usize,

@@ -229,7 +229,7 @@ const PROGRAM: &[MountTunable] = &[
     Tunable::text(
         "memory",
         "SIZE",
-        "Memory of the mount. Default: an eighth of what it may take, at most 1G",
+        "Memory of the mount. Default: an eighth of what there is, up to 1G",
         |options, size| {
             options.engine.memory = Some(parse_size(size)?);
             Ok(())

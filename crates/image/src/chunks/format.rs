@@ -43,8 +43,8 @@ impl Format {
         }
     }
 
-    /// Reads what `input` was before it was compressed: all members or frames, one after another. `memory`
-    /// is how many bytes an xz stream may ask for.
+    /// Reads what `input` was before it was compressed: all members or frames, one after another.
+    /// `memory` is how many bytes an xz stream may ask for.
     ///
     /// # Errors
     /// What the decompressor says when it begins.
