@@ -7,8 +7,6 @@ use clap::{Arg, ArgAction, Args};
 use uext4_blockdev::partition::Name;
 use uext4_mkfs::Size;
 
-use crate::reach;
-
 // No doc comments on the two: they would be taken for the subcommands' own.
 
 // A command that reads an image.
@@ -31,36 +29,6 @@ pub struct Change<A: Args> {
 
 // The options of these are hidden in the help of each command: `uext4 help image` explains them
 // once. The manual pages and the completions have them everywhere.
-
-/// Adds the options that say how a command runs, whatever it does, where it has none of that name.
-pub fn with_process_options(command: clap::Command) -> clap::Command {
-    let shared = |arg: Arg| {
-        let arg = arg.help_heading("Image options");
-        arg.hide_short_help(true).hide_long_help(true)
-    };
-    let memory = Arg::new("memory")
-        .long("memory")
-        .value_name("SIZE")
-        .value_parser(parse_size)
-        .help("Use about so much memory at most for caches and tables");
-    let no_sandbox = Arg::new("no_sandbox")
-        .long("no-sandbox")
-        .action(ArgAction::SetTrue)
-        .help("Do not give up paths and system calls that are not needed");
-    command.mut_subcommands(|command| {
-        let is_confined = reach::is_confined(command.get_name());
-        let has_memory = command.get_arguments().any(|arg| arg.get_id() == "memory");
-        let takes_memory = is_confined || command.get_name() == "mount";
-        let command = match takes_memory && !has_memory {
-            true => command.arg(shared(memory.clone())),
-            false => command,
-        };
-        match is_confined {
-            true => command.arg(shared(no_sandbox.clone())),
-            false => command,
-        }
-    })
-}
 
 /// The image, and where in it the file system starts.
 #[derive(Args, Clone, Debug)]

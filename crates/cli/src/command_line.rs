@@ -4,7 +4,7 @@ use std::io::Write;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::args::{Change, View, with_process_options};
+use crate::args::{Change, View};
 use crate::commands::{
     Output, build, cat, change, chattr, check, chmod, chown, clone, completions, dedup_xattrs,
     diff, doctor, du, fallocate, find, frag, fsck, get, getfacl, getfattr, grep, grow, help, info,
@@ -14,6 +14,7 @@ use crate::commands::{
 };
 use crate::failure::{self, Exit, Failure};
 use crate::help::with_front_page;
+use crate::process_options::with_process_options;
 use crate::{open, preload};
 
 /// Make, read, change, check, repair and mount ext2, ext3 and ext4 images, without root

@@ -8,7 +8,6 @@ use std::{fs, thread};
 
 use uext4_blockdev::attached::{self, KernelMount};
 
-use crate::failure::{Exit, Failure};
 use crate::messages;
 
 /// How often a file system is opened that changes while it is.
@@ -20,7 +19,7 @@ const PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
 static READ: Mutex<Vec<(PathBuf, String)>> = Mutex::new(Vec::new());
 
 /// Where the kernel has the image mounted and may write: what is read of it changes meanwhile.
-fn written_at(image: &Path) -> Option<String> {
+pub fn written_at(image: &Path) -> Option<String> {
     let found = fs::metadata(image).ok()?;
     let mount = match found.file_type().is_block_device() {
         true => attached::mount_of(found.rdev()),
@@ -89,20 +88,4 @@ pub fn opened<T>(mut open: impl FnMut() -> uext4::Result<T>) -> uext4::Result<T>
         }
     }
     open()
-}
-
-/// For copies that rely on an image that does not change meanwhile.
-///
-/// # Errors
-/// Exit 8 if the kernel has it mounted and may write.
-pub fn must_not_be(image: &Path) -> Result<(), Failure> {
-    let Some(dir) = written_at(image) else {
-        return Ok(());
-    };
-    let image = image.display();
-    let what = format_args!("{image}: is mounted at {dir}, and a copy of it would be torn");
-    let failure = Failure::new(Exit::CouldNot, what);
-    Err(failure.hint(format!(
-        "`umount {dir}` first, or make a snapshot of the device"
-    )))
 }

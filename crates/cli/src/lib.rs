@@ -60,6 +60,7 @@ mod part;
 mod paths;
 mod phase_bar;
 mod preload;
+mod process_options;
 mod progress;
 mod reach;
 mod record;

@@ -85,7 +85,7 @@ pub fn may_format(image: &Path, device: &Arc<dyn BlockDevice>) -> Result<(), Fai
     Ok(())
 }
 
-/// Warns of a name that promises another format than a raw image.
+/// Warns of a name that stands for another format than that of a raw image.
 pub fn warn_of_name(image: &Path) {
     let extension = image
         .extension()

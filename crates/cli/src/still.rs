@@ -11,7 +11,7 @@ use uext4_remote::snapshot::{self, Within};
 use crate::args::PlaceArgs;
 use crate::device_failure::device_failure;
 use crate::ending::after_ending;
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::kernel_mount;
 use crate::mounted::{self, Door};
 
@@ -30,6 +30,22 @@ pub fn check_snapshots() -> Result<(), Failure> {
         read.map_err(|error| device_failure(&image, &error))?;
     }
     Ok(())
+}
+
+/// For copies that rely on an image that does not change meanwhile.
+///
+/// # Errors
+/// Exit 8 if the kernel has it mounted and may write.
+pub fn must_not_be_mounted(image: &Path) -> Result<(), Failure> {
+    let Some(dir) = kernel_mount::written_at(image) else {
+        return Ok(());
+    };
+    let image = image.display();
+    let what = format_args!("{image}: is mounted at {dir}, and a copy of it would be torn");
+    let failure = Failure::new(Exit::CouldNot, what);
+    Err(failure.hint(format!(
+        "`umount {dir}` first, or make a snapshot of the device"
+    )))
 }
 
 /// An image that does not change while it is read, and where in it the file system is.

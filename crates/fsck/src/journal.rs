@@ -135,11 +135,7 @@ pub fn replay(
         let finding = Finding::new(JournalProblem::RecoverMissing, Place::inode(found.ino));
         findings.report(finding);
     }
-    for left_out in &recovery.left_out {
-        let place = Place::inode(found.ino).block(left_out.log);
-        let finding = Finding::new(JournalProblem::BlockLeftOut, place);
-        findings.report(finding.found(left_out.home.0));
-    }
+    report_left_out(&found, &recovery, findings);
     let torn = recovery.failed_commit.map(|sequence| {
         let finding = Finding::new(JournalProblem::Torn, Place::inode(found.ino));
         findings.report(finding.found(sequence))
@@ -160,6 +156,15 @@ pub fn replay(
     put_log_superblock(volume, &found.map, &log, cause)?;
     clear_recover(volume, cause)?;
     Ok(Some(Replayed { fast_commits }))
+}
+
+/// Reports the blocks of committed transactions that are damaged in the log.
+fn report_left_out(found: &Found, recovery: &Recovery, findings: &Findings<'_>) {
+    for left_out in &recovery.left_out {
+        let place = Place::inode(found.ino).block(left_out.log);
+        let finding = Finding::new(JournalProblem::BlockLeftOut, place);
+        findings.report(finding.found(left_out.home.0));
+    }
 }
 
 /// Writes what the log holds to its places in the overlay.

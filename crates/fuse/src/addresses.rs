@@ -20,11 +20,12 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::rand::GetRandomFlags;
+
+use uext4_blockdev::{Clock, SystemClock};
 
 use crate::mountinfo::{self, Number};
 
@@ -69,8 +70,9 @@ pub(crate) fn suffix(image: &Metadata) -> String {
 pub fn new(kind: Kind, number: Number, image: Option<&Metadata>) -> io::Result<String> {
     let mut random = [0; 16];
     rustix::rand::getrandom(&mut random, GetRandomFlags::empty())?;
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let when = since.unwrap_or_default().as_nanos();
+    let (seconds, nanos) = SystemClock.now();
+    let when = i128::from(seconds) * 1_000_000_000 + i128::from(nanos);
+    let when = u128::try_from(when).unwrap_or(0);
     let random = u128::from_le_bytes(random);
     let suffix = image.map_or(String::new(), suffix);
     let prefix = prefix(kind, number);

@@ -85,8 +85,8 @@
 //! see, because a later copy or a revoke overrides them, are not verified; the kernel verifies
 //! some of them.
 //!
-//! A repair goes further ([`recover_what_holds`]), because it examines all that the replay makes: of
-//! a committed transaction it replays every block that holds, as e2fsck does.
+//! A repair goes further ([`recover_what_holds`]), because it examines all that the replay makes:
+//! of a committed transaction it replays every block that holds, as e2fsck does.
 //!
 //! Homes lie in the file system as the log leaves it: where a superblock in it has more blocks than
 //! the one at home, it has grown, and later transactions may have blocks of what was added.

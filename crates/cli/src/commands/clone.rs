@@ -22,7 +22,7 @@ use crate::json::Json;
 use crate::overwrite::{may_replace, warn_of_name};
 use crate::progress::Copying;
 use crate::show::{escaped, uuid_text};
-use crate::{cut_repair, interrupt, kernel_mount, open};
+use crate::{cut_repair, interrupt, open, still};
 
 /// Copy an image, and give the copy a UUID of its own
 ///
@@ -71,7 +71,7 @@ pub fn run(args: &CloneArgs, out: &mut Output) -> Result<Exit, Failure> {
     // Open until the copy is whole, so that no other program writes to it.
     let source = open::to_copy(&args.place)?;
     let image = &source.place.image;
-    kernel_mount::must_not_be(image)?;
+    still::must_not_be_mounted(image)?;
     warn_of_name(&args.to);
     let replaced = replaced(image, &args.to, args.force)?;
     let progress = Copying::new(source.len);

@@ -20,7 +20,7 @@ use crate::image_copy::{Copy, must_not_exist};
 use crate::losses;
 use crate::messages;
 use crate::show::escaped;
-use crate::{identify, interrupt, kernel_mount, open};
+use crate::{identify, interrupt, kernel_mount, open, still};
 
 /// Repair a damaged file system, after showing what will be done
 ///
@@ -105,7 +105,7 @@ pub fn run(args: &RepairArgs, out: &mut Output) -> Result<Exit, Failure> {
     let device = open::to_salvage(&args.examine.image, access)?;
     match args.how.into {
         Some(_) => {
-            kernel_mount::must_not_be(image)?;
+            still::must_not_be_mounted(image)?;
             open::must_not_be_served(&args.examine.image.place)?;
         }
         None => kernel_mount::warn(image),

@@ -119,29 +119,33 @@ pub fn run(args: &SalvageArgs, out: &mut Output) -> Result<Exit, Failure> {
     let counts = record::write(&known, top, &record)?;
     let deleted = lines.len();
     append(&record, &lines.concat())?;
-    if args.json {
-        let mut json = Json::new();
-        json.open_object();
-        json.key("files").number(counts.files);
-        json.key("partial").number(counts.partial);
-        json.key("deleted").number(deleted as u64);
-        json.key("consistent").value(readable.is_clean);
-        json.close_object();
-        json.end_line();
-        out.write_all(json.as_bytes())?;
-    } else {
-        writeln!(
+    match args.json {
+        true => out.write_all(counts_json(&counts, deleted, readable.is_clean).as_bytes())?,
+        false => writeln!(
             out,
             "{} read, {} of them in part, and {deleted} deleted; {} says how each was found",
             counted(counts.files, "file"),
             counts.partial,
             record.display()
-        )?;
+        )?,
     }
     Ok(match counts.partial {
         0 if !readable.is_incomplete => copied,
         _ => copied.max(Exit::Incomplete),
     })
+}
+
+/// How much was copied, as a line of JSON.
+fn counts_json(counts: &record::Counts, deleted: usize, is_clean: bool) -> Json {
+    let mut json = Json::new();
+    json.open_object();
+    json.key("files").number(counts.files);
+    json.key("partial").number(counts.partial);
+    json.key("deleted").number(deleted as u64);
+    json.key("consistent").value(is_clean);
+    json.close_object();
+    json.end_line();
+    json
 }
 
 /// What the engine can read, and what was wrong with it.

@@ -204,17 +204,9 @@ fn a_mounted_image_is_found_by_what_it_is() {
         // What has the same file by a mount of its own, and sees no other /run.
         let inside = "mount --bind \"$1\" \"$2\"; mount -t tmpfs none /run; \"$3\" ls \"$2/moved\"";
         let (top, bound) = (dir.path(), at("bound"));
-        let words = [
-            "-m",
-            "sh",
-            "-ec",
-            inside,
-            "sh",
-            text(top),
-            text(&bound),
-            UEXT4,
-        ];
-        let listed = run("unshare", &words);
+        let shell = ["-m", "sh", "-ec", inside, "sh"];
+        let given = [text(top), text(&bound), UEXT4];
+        let listed = run("unshare", &[&shell[..], &given].concat());
         assert_eq!(listed, run(UEXT4, &["ls", text(&names[0])]));
         assert!(String::from_utf8_lossy(&listed).contains("file2"));
     });
@@ -223,15 +215,8 @@ fn a_mounted_image_is_found_by_what_it_is() {
     // Mounted where this process does not see it.
     let mut inside = Command::new("unshare");
     let script = "exec \"$0\" mount -f \"$1\" \"$2\"";
-    inside.args([
-        "-m",
-        "sh",
-        "-c",
-        script,
-        UEXT4,
-        text(&at("moved")),
-        text(&place),
-    ]);
+    inside.args(["-m", "sh", "-c", script, UEXT4]);
+    inside.args([&at("moved"), &place]);
     let mut inside = inside.stdin(Stdio::null()).spawn().unwrap();
     let mut found = false;
     for _ in 0..500 {

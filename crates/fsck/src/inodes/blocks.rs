@@ -248,8 +248,8 @@ impl Worker<'_, '_> {
         Ok(())
     }
 
-    /// Whether the count of blocks says that the size is right, and that the map reaches too far: it
-    /// counts the blocks before the end, and no others.
+    /// Whether the count of blocks says that the size is right, and that the map reaches too far:
+    /// it counts the blocks before the end, and no others.
     fn ends_at_size(&self, subject: &Subject<'_>) -> Result<bool> {
         let geometry = self.state.geometry();
         if geometry.cluster_bits != 0 || subject.has(InodeFlags::HUGE_FILE) {

@@ -257,8 +257,8 @@ impl Worker<'_, '_> {
     }
 }
 
-/// Whether an inode says that it has no extra fields, and has attributes where they lie behind those
-/// fields: the kernel would not see them, nor contents that are among them.
+/// Whether an inode says that it has no extra fields, and has attributes where they lie behind
+/// those fields: the kernel would not see them, nor contents that are among them.
 fn has_lost_extra(raw: &RawInode, bytes: &[u8]) -> bool {
     let magic = |at: usize| {
         let bytes = bytes.get(at..).and_then(|bytes| bytes.first_chunk::<4>());

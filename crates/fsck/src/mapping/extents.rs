@@ -191,7 +191,7 @@ fn fits(
                 break;
             }
             if level == 1 && nodes == 0 && head.is_some_and(|head| head.eh_depth.get() == 0) {
-                // What the root and its node say alike: nothing more is read of a tree that is right.
+                // The root and its node agree: nothing more is read of a tree that is right.
                 return Ok(true);
             }
             level -= 1;
@@ -208,7 +208,8 @@ fn blocks(state: &State<'_>, raw: &RawInode) -> u64 {
     state.geometry().block_size.blocks_for(size)
 }
 
-/// The header of a node, if it is one, whatever its depth. Some writers leave room for up to two entries at the end.
+/// The header of a node, if it is one, whatever its depth. Some writers leave room for up to two
+/// entries at the end.
 fn checked_header(bytes: &[u8]) -> Option<ExtentHeader> {
     let head = header(bytes)?;
     let room = max_entries(bytes.len());
