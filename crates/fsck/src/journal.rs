@@ -82,6 +82,8 @@ enum Judged {
 pub struct Replayed {
     /// The fast commits behind it.
     pub fast_commits: Option<FastCommits>,
+    /// Blocks of which the newest copy was left out, each with the finding of it.
+    pub left_out: Vec<(Pblk, Cause)>,
 }
 
 /// Replays the log into the overlay, if it is not empty.
@@ -135,7 +137,7 @@ pub fn replay(
         let finding = Finding::new(JournalProblem::RecoverMissing, Place::inode(found.ino));
         findings.report(finding);
     }
-    report_left_out(&found, &recovery, findings);
+    let left_out = report_left_out(&found, &recovery, findings);
     let torn = recovery.failed_commit.map(|sequence| {
         let finding = Finding::new(JournalProblem::Torn, Place::inode(found.ino));
         findings.report(finding.found(sequence))
@@ -155,16 +157,26 @@ pub fn replay(
     log.s_sequence = recovery.next_sequence.wrapping_add(1).into();
     put_log_superblock(volume, &found.map, &log, cause)?;
     clear_recover(volume, cause)?;
-    Ok(Some(Replayed { fast_commits }))
+    Ok(Some(Replayed {
+        fast_commits,
+        left_out,
+    }))
 }
 
-/// Reports the blocks of committed transactions that are damaged in the log.
-fn report_left_out(found: &Found, recovery: &Recovery, findings: &Findings<'_>) {
-    for left_out in &recovery.left_out {
+/// Reports the blocks of committed transactions that are damaged in the log: the homes that do not
+/// get them, each with its finding.
+fn report_left_out(
+    found: &Found,
+    recovery: &Recovery,
+    findings: &Findings<'_>,
+) -> Vec<(Pblk, Cause)> {
+    let each = recovery.left_out.iter().map(|left_out| {
         let place = Place::inode(found.ino).block(left_out.log);
         let finding = Finding::new(JournalProblem::BlockLeftOut, place);
-        findings.report(finding.found(left_out.home.0));
-    }
+        let cause = findings.report(finding.found(left_out.home.0));
+        (left_out.home, cause)
+    });
+    each.collect()
 }
 
 /// Writes what the log holds to its places in the overlay.

@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 use uext4_blockdev::BlockDevice;
 use uext4_ondisk::features::Incompat;
-use uext4_ondisk::group_desc::GroupDesc;
+use uext4_ondisk::group_desc::{BG_BLOCK_UNINIT, BG_INODE_UNINIT, GroupDesc};
 use uext4_ondisk::num::index;
 use uext4_ondisk::superblock::{SUPERBLOCK_OFFSET, SuperBlock};
 use uext4_ondisk::{BlockSize, Geometry, GroupNr, Pblk};
@@ -141,6 +141,7 @@ pub fn replayed(
         let overlay = volume.into_overlay();
         let found = usable(&overlay, options, findings)?;
         volume = self::volume(overlay, found.geometry, found.superblock, options)?;
+        distrust(&volume, &replayed.left_out)?;
     }
     let opened = Opened {
         volume,
@@ -148,6 +149,27 @@ pub fn replayed(
         held: Held::default(),
     };
     Ok((opened, replay))
+}
+
+/// Reads all that old descriptors call unused: where the newest copy of their block was left out,
+/// inodes and blocks may have come into use since.
+fn distrust(volume: &Volume, left_out: &[(Pblk, Cause)]) -> Result<()> {
+    let geometry = volume.geometry();
+    for at in 0..geometry.gdt_blocks() {
+        let block = geometry.gdt_block(at);
+        let Some(&(_, cause)) = left_out.iter().find(|(home, _)| *home == block) else {
+            continue;
+        };
+        let first = at.saturating_mul(geometry.descs_per_block());
+        let end = first.saturating_add(geometry.descs_per_block());
+        for group in (first..end.min(geometry.groups_count.get())).map(GroupNr) {
+            volume.update_group(group, cause, |desc| {
+                desc.itable_unused = 0;
+                desc.flags &= !(BG_INODE_UNINIT | BG_BLOCK_UNINIT);
+            })?;
+        }
+    }
+    Ok(())
 }
 
 fn shape_of(superblock: &SuperBlock) -> Result<Geometry> {
