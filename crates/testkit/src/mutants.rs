@@ -19,6 +19,7 @@ mod change;
 pub mod comparison;
 mod fields;
 mod fill;
+mod kinds;
 mod limits;
 mod log;
 pub mod oracle;

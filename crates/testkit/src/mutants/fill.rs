@@ -6,7 +6,7 @@ use std::path::Path;
 
 use rustix::fs::{CWD, FallocateFlags, FileType, Mode, XattrFlags, makedev, mknodat};
 
-use super::bases::BaseKind;
+use super::kinds::BaseKind;
 use crate::tools::{is_root, run, try_run};
 
 /// Makes a tree with one of everything.

@@ -7,7 +7,6 @@ use uext4_ondisk::journal::{
 use uext4_ondisk::{Ino, Lblk, Pblk};
 use zerocopy::FromBytes;
 
-use super::places::Place;
 use crate::damage::{Mapped, Survey, Target};
 
 /// A block with content of the log.
@@ -53,12 +52,21 @@ pub(super) fn tag_places(block: &[u8], sb: &JournalSuperblock) -> Vec<usize> {
     parse_tags(block, sb).into_iter().map(place).collect()
 }
 
-/// The structures of the journal, each kind with its weight.
-pub(super) fn places(image: &Survey) -> Vec<(u64, Vec<Place>)> {
-    let (Some(sb), Some(known)) = (superblock(image), image.known(Ino::JOURNAL)) else {
-        return Vec::new();
-    };
-    let (mut heads, mut data) = (Vec::new(), Vec::new());
+/// The blocks of a journal that a replay reads.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Log {
+    /// Descriptors, revoke and commit blocks.
+    pub heads: Vec<Mapped>,
+    /// Blocks with content.
+    pub data: Vec<DataBlock>,
+    /// Blocks of fast commits.
+    pub fast: Vec<Mapped>,
+}
+
+/// Walks the log of an image; `None` if it has no journal.
+pub(super) fn walk(image: &Survey) -> Option<Log> {
+    let (sb, known) = (superblock(image)?, image.known(Ino::JOURNAL)?);
+    let mut log = Log::default();
     let mut walk = Walk {
         image,
         sb: &sb,
@@ -71,9 +79,9 @@ pub(super) fn places(image: &Survey) -> Vec<(u64, Vec<Place>)> {
         let block = image.block(head.pblk);
         match JournalHeader::parse(block) {
             Some((kind, found)) if found == sequence => {
-                heads.push(Place::Log(head));
+                log.heads.push(head);
                 match kind {
-                    BlockType::Descriptor => data.extend(walk.data_of(head, sequence)),
+                    BlockType::Descriptor => log.data.extend(walk.data_of(head, sequence)),
                     BlockType::Commit => sequence = sequence.wrapping_add(1),
                     _ => {}
                 }
@@ -86,13 +94,8 @@ pub(super) fn places(image: &Survey) -> Vec<(u64, Vec<Place>)> {
         let is_there = fast.contains(&mapped.lblk.0);
         is_there && image.block(mapped.pblk).iter().any(|&byte| byte != 0)
     };
-    let fast = known.blocks.iter().filter(is_written);
-    vec![
-        (3, vec![Place::JournalSuperblock]),
-        (10, heads),
-        (6, data.into_iter().map(Place::LogData).collect()),
-        (6, fast.map(|&at| Place::FastCommit(at)).collect()),
-    ]
+    log.fast = known.blocks.iter().filter(is_written).copied().collect();
+    Some(log)
 }
 
 /// The blocks of a log in their order.

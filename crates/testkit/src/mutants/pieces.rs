@@ -16,7 +16,8 @@ use uext4_ondisk::{Ino, Lblk};
 use zerocopy::FromBytes;
 
 use super::fields::{self, Field, Order};
-use super::places::{Place, QuotaRole};
+use super::places::Place;
+use super::quota::QuotaRole;
 use crate::damage::Survey;
 
 /// A field of one structure, or of one of its entries.

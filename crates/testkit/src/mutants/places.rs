@@ -16,7 +16,8 @@ use zerocopy::little_endian::U16;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::fields::I_BLOCK;
-use super::log::DataBlock;
+use super::log::{self, DataBlock};
+use super::quota::{self, Quota};
 use crate::damage::{Bitmap, Known, Mapped, Node, Survey, Target};
 
 /// A structure of an image.
@@ -54,30 +55,6 @@ pub enum Place {
     Quota(Quota),
     /// The block for multiple mount protection.
     Mmp(Pblk),
-}
-
-/// A block of a quota file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Quota {
-    /// The file.
-    pub ino: Ino,
-    /// Its number in the file, in units of 1,024 bytes.
-    pub number: u32,
-    /// What it is.
-    pub role: QuotaRole,
-    /// The first byte in the image.
-    pub at: usize,
-}
-
-/// What a block of a quota file is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum QuotaRole {
-    /// The head of the file.
-    Header,
-    /// A node of the tree.
-    Tree,
-    /// A leaf with entries.
-    Leaf,
 }
 
 impl fmt::Display for Place {
@@ -212,7 +189,7 @@ impl Place {
                     journal.s_checksum = journal.checksum().into();
                 }
             }
-            Self::Log(_) => super::log::update_sum(bytes, &super::log::superblock(image)?),
+            Self::Log(_) => log::update_sum(bytes, &log::superblock(image)?),
             Self::Orphans(at) => {
                 let file = image.known(Ino(image.superblock.s_orphan_file_inum.get()))?;
                 let seed = seed?.inode(file.ino, file.raw.i_generation.get());
@@ -280,14 +257,15 @@ impl Atlas {
                 8,
                 directory_blocks(image).filter(|place| matches!(place, Place::Index(..))),
             ),
-            kind(5, super::quota::places(image)),
+            kind(5, quota::blocks(image).into_iter().map(Place::Quota)),
             kind(5, orphans(image)),
         ];
-        kinds.extend(
-            super::log::places(image)
-                .into_iter()
-                .map(|(weight, places)| kind(weight, places)),
-        );
+        if let Some(log) = log::walk(image) {
+            kinds.push(kind(3, [Place::JournalSuperblock]));
+            kinds.push(kind(10, log.heads.into_iter().map(Place::Log)));
+            kinds.push(kind(6, log.data.into_iter().map(Place::LogData)));
+            kinds.push(kind(6, log.fast.into_iter().map(Place::FastCommit)));
+        }
         if image.superblock.s_mmp_block.get() != 0 {
             kinds.push(kind(
                 3,

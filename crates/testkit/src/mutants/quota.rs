@@ -7,11 +7,34 @@ use uext4_ondisk::quota::{
 use uext4_ondisk::{Ino, Lblk};
 use zerocopy::FromBytes;
 
-use super::places::{Place, Quota, QuotaRole};
 use crate::damage::{Known, Survey};
 
+/// A block of a quota file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quota {
+    /// The file.
+    pub ino: Ino,
+    /// Its number in the file, in units of 1,024 bytes.
+    pub number: u32,
+    /// What it is.
+    pub role: QuotaRole,
+    /// The first byte in the image.
+    pub at: usize,
+}
+
+/// What a block of a quota file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QuotaRole {
+    /// The head of the file.
+    Header,
+    /// A node of the tree.
+    Tree,
+    /// A leaf with entries.
+    Leaf,
+}
+
 /// All blocks in use of all quota files.
-pub(super) fn places(image: &Survey) -> Vec<Place> {
+pub(super) fn blocks(image: &Survey) -> Vec<Quota> {
     let sb = &image.superblock;
     let files = [
         sb.s_usr_quota_inum,
@@ -22,7 +45,7 @@ pub(super) fn places(image: &Survey) -> Vec<Place> {
     files.flat_map(|known| of_file(image, known)).collect()
 }
 
-fn of_file(image: &Survey, known: &Known) -> Vec<Place> {
+fn of_file(image: &Survey, known: &Known) -> Vec<Quota> {
     let place = |number: u32, role| {
         let byte = index(number) * QUOTA_BLOCK_LEN;
         let size = image.geometry.block_size.len();
@@ -60,5 +83,5 @@ fn of_file(image: &Survey, known: &Known) -> Vec<Place> {
         all.extend(nodes);
     }
     all.extend(level.iter().filter_map(|&n| place(n, QuotaRole::Leaf)));
-    all.into_iter().map(Place::Quota).collect()
+    all
 }
