@@ -120,8 +120,7 @@ pub fn replay(
     let Judged::Right(recovery) = judge(volume, &found)? else {
         return Ok(None);
     };
-    let log = &recovery.superblock;
-    if log.s_start.get() == 0 {
+    if recovery.superblock.s_start.get() == 0 {
         return Ok(None);
     }
     if !options.replay {
@@ -152,7 +151,7 @@ pub fn replay(
         _ => replayed(),
     };
     write_home(volume, blocks, cause)?;
-    let mut log = *log;
+    let mut log = recovery.superblock;
     log.s_start = 0.into();
     log.s_sequence = recovery.next_sequence.wrapping_add(1).into();
     put_log_superblock(volume, &found.map, &log, cause)?;

@@ -27,11 +27,7 @@ fn a_device_that_the_kernel_writes_is_read_as_it_is() {
     for round in 0..20 {
         let name = format!("file{round}");
         fs::create_dir_all(mount.path().join("d")).unwrap();
-        fs::write(
-            mount.path().join("d").join(&name),
-            vec![round as u8 + 1; 50_000],
-        )
-        .unwrap();
+        fs::write(mount.path().join("d").join(&name), vec![round + 1; 50_000]).unwrap();
         run("sync", &["-f", text(mount.path())]);
         assert!(read(&["ls", &device, "/d"]).contains(&name), "{round}");
         let contents = read(&["cat", &device, &format!("/d/{name}")]);

@@ -147,7 +147,7 @@ fn a_mount_under_load_stays_within_the_memory_of_a_control_group() {
         run("sync", &["-f", text(&place)]);
         let copied = fs::read(place.join("copy/large")).unwrap();
         assert_eq!(
-            (copied.len(), copied[0], copied[5 << 20 - 1]),
+            (copied.len(), copied[0], copied[(5 << 20) - 1]),
             (5 << 20, 1, 1)
         );
     });

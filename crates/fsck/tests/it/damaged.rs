@@ -38,6 +38,7 @@ const DIFFERENCES: &[(&str, &str, &str)] = &[
     ("orphan-list-reserved", "", ORPHANS),
     ("orphan-list-unused", "", ORPHANS),
     ("orphan-list-of-the-root", "", ORPHANS),
+    ("inode-time-past-2310", "", PAST),
     ("journal-error-number", "super2", WRITES),
     ("journal-inode-links", "ext3", JOURNAL),
     ("journal-inode-encrypted", "ext3", JOURNAL),
@@ -50,6 +51,7 @@ const DIFFERENCES: &[(&str, &str, &str)] = &[
     ("journal-device", "", JOURNAL),
 ];
 
+const PAST: &str = "a time that inodes hold: whether it was meant, no structure says";
 const RESERVED: &str = "a number alone, which says nothing without the feature resize_inode";
 const SILENT: &str = "e2fsck mends it, but does not say so with -n";
 const HASH: &str = "the kernel refuses to mount with an unknown default hash";

@@ -253,7 +253,7 @@ fn what_must_be_repaired_first_is_refused() {
     bytes[double * 1024 + 4 * 40] ^= 1;
     fs::write(&image, &bytes).unwrap();
     let error = grow_file(&image, Size::Device, 128 << 20).unwrap_err();
-    assert!(error.to_string().contains("the resize inode"), "{error}");
+    assert!(matches!(error, Error::Damaged { .. }), "{error}");
     // One that is made longer for it gets its old length.
     fs::write(&image, &bytes).unwrap();
     grow_file(&image, Size::More(64 << 20), 0).unwrap_err();
