@@ -9,8 +9,8 @@ use super::{Output, bytes, change};
 use crate::args::{ImageArgs, PlaceArgs, WriteArgs};
 use crate::failure::{Exit, Failure};
 use crate::json::Json;
-use crate::open;
 use crate::show::escaped;
+use crate::{cut_repair, open};
 
 /// Replay the journal, and mark the image as cleanly unmounted
 ///
@@ -63,7 +63,7 @@ pub fn replay(args: &WriteArgs) -> Result<bool, Failure> {
     Ok(was_clean)
 }
 
-/// Nothing in the journal, nothing half-deleted.
+/// Nothing in the journal, nothing half-deleted, no repair that was cut off.
 fn is_clean(place: &PlaceArgs) -> Result<bool, Failure> {
     let fs = open::open(&ImageArgs {
         place: place.clone(),
@@ -76,5 +76,6 @@ fn is_clean(place: &PlaceArgs) -> Result<bool, Failure> {
         .incompat
         .contains(Incompat::RECOVER);
     let orphans = fs.orphans().map_or(true, |orphans| !orphans.is_empty());
-    Ok(!recover && !orphans)
+    let is_cut = cut_repair::is_on(&**fs.device());
+    Ok(!recover && !orphans && !is_cut)
 }
