@@ -44,7 +44,7 @@ const PATHS: &[(&str, &[(&str, Use)])] = &[
         ],
     ),
     ("clone", &[IMAGE, ("to", Use::Make)]),
-    ("info", &[IMAGE, ("more", Use::Read)]),
+    ("info", &[IMAGE]),
     ("ls", &[IMAGE]),
     ("tree", &[IMAGE]),
     ("find", &[IMAGE, ("more", Use::Read)]),
