@@ -1,9 +1,9 @@
 //! Reads past the page cache of a block device, for one that the kernel has mounted and writes.
 //!
-//! A file system writes contents of files, and ext4 its journal, past the pages of the device:
-//! those that another program's reading left there stay as they were. And where the pages are the file
-//! system's own, they show changes that no transaction has committed yet. What is on the medium is
-//! what a power cut would leave, and that its reader understands.
+//! A file system writes the contents of files, and ext4 its journal, past the pages of the device:
+//! pages that another program's reading left there stay as they were. And where the pages are the
+//! file system's own, they show changes that no transaction has committed yet. What is on the
+//! medium is what a power cut would leave, and that its reader understands.
 
 use std::fs::{File, OpenOptions};
 use std::io;
