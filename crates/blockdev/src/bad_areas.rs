@@ -115,7 +115,7 @@ mod tests {
         bad.read_at(20, &mut []).unwrap();
         assert!(bad.write_at(0, &buf).is_err());
         let holes = Arc::new(MemoryDevice::new(1 << 20));
-        let bad = BadAreas::new(holes, Vec::from([8192..16384]));
+        let bad = BadAreas::new(holes, std::iter::once(8192..16384).collect());
         assert_eq!(bad.next_data(0).unwrap(), Some(8192..16384));
         assert_eq!(bad.next_data(9000).unwrap(), Some(9000..16384));
         assert_eq!(bad.next_data(16384).unwrap(), None);

@@ -91,8 +91,9 @@ fn every_command_is_confined_before_it_opens_an_image() {
         } else {
             &image
         };
+        let named = format!("\"{source}\"");
         // Opened for its place alone, it is not read.
-        let is_read = |call: &&String| call.contains(&**source) && !call.contains("O_PATH");
+        let is_read = |call: &&String| call.contains(&named) && !call.contains("O_PATH");
         let opened = calls.iter().find(is_read).and_then(|call| first(call));
         let opened = opened.unwrap_or_else(|| panic!("{arguments:?} opens no image"));
         let filtered = first("SECCOMP_SET_MODE_FILTER").or(first("SECCOMP_MODE_FILTER"));

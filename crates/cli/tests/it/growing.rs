@@ -77,7 +77,7 @@ fn what_cannot_grow_keeps_its_file() {
     for (size, said) in [
         ("8M", "4096 blocks of 4096 bytes already"),
         ("17T", "64bit"),
-        ("1x", "suffix"),
+        ("1x", "unknown unit"),
     ] {
         let (code, printed) = ended(&["grow", text(&image), size]);
         assert_eq!(code, Some(if size == "1x" { 2 } else { 8 }), "{printed}");

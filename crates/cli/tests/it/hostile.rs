@@ -228,7 +228,7 @@ fn planted_links_lead_nowhere() {
         .lines()
         .filter(|name| name.contains("planted"))
         .collect();
-    assert_eq!(planted, ["a-planted", "b-planted"]);
+    assert_eq!(planted, ["./a-planted", "./b-planted"]);
 }
 
 /// Names that are paths, written over ordinary names in the directory's block.

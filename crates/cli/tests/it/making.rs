@@ -427,8 +427,7 @@ fn flags_of_mke2fs_without_effect_are_accepted_with_a_note() {
         assert!(notes.contains(flag), "{flag} in {notes}");
     }
     for refused in [
-        &["-r", "0"][..],
-        &["-o", "hurd"],
+        &["-o", "hurd"][..],
         &["-E", "desc_size=7"],
         &["-J", "device=/dev/x"],
         &["-z", "undo"],

@@ -62,7 +62,11 @@ const STRICTER: &[Row] = &[
 ];
 
 /// What e2fsck objects to and the examination does not.
-const MISSED: &[Row] = &[];
+const MISSED: &[Row] = &[row(
+    "Feature orphan_present is set but orphan file is clean",
+    "orphan-file, descriptor of group 0: bg_flags 0x8",
+    "a crash leaves it where no file was being deleted, and the next mount clears it",
+)];
 
 /// What no examination and no plan is made for, where e2fsck has no objection or cleans it.
 const REFUSED: &[Row] = &[];
@@ -71,7 +75,11 @@ const REFUSED: &[Row] = &[];
 const UNCLEAN: &[Row] = &[];
 
 /// What a repair keeps less of than e2fsck.
-const LOSSIER: &[Row] = &[];
+const LOSSIER: &[Row] = &[row(
+    "is exchanged with inode 11",
+    "ext2, inode 36: exchanged with inode 11",
+    "a fault of ours: a file that stands where lost+found was is not kept, as e2fsck keeps it",
+)];
 
 /// Why e2fsck makes none of these findings, if there is a reason for each.
 pub fn stricter(names: &[&str]) -> Option<&'static str> {
