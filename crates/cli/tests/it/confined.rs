@@ -86,11 +86,8 @@ fn every_command_is_confined_before_it_opens_an_image() {
             return;
         };
         let first = |what: &str| calls.iter().position(|call| call.contains(what));
-        let source = if arguments.contains(&&*tar) {
-            &tar
-        } else {
-            &image
-        };
+        let reads_archive = arguments[0] != "put" && arguments.contains(&&*tar);
+        let source = if reads_archive { &tar } else { &image };
         let named = format!("\"{source}\"");
         // Opened for its place alone, it is not read.
         let is_read = |call: &&String| call.contains(&named) && !call.contains("O_PATH");
