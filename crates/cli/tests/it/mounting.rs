@@ -145,7 +145,7 @@ fn images_that_cannot_be_mounted() {
     place.refused(
         &["mount", text(&none), dir],
         32,
-        &[sentence, "give --offset BYTES"],
+        &[sentence, "--offset BYTES"],
     );
     place.refused(
         &["mount", "--offset", "1M", image, dir],

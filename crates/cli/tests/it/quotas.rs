@@ -92,7 +92,11 @@ fn kinds_that_are_not_counted_are_refused() {
             2,
             "too large",
         ),
-        (&["-u", "--set", "1", "1x", "0", "0", "0"], 2, "suffix"),
+        (
+            &["-u", "--set", "1", "1x", "0", "0", "0"],
+            2,
+            "unknown unit",
+        ),
     ] {
         let output = uext4(&[&["quota"], options, &[text(&image)]].concat());
         let printed = String::from_utf8(output.stderr).unwrap();

@@ -336,21 +336,6 @@ pub(super) const KINDS: &[Kind] = &[
         Some(())
     }),
     Kind::new(
-        "inode-mode-odd-with-a-copy-in-the-journal",
-        "has_journal",
-        |t| {
-            let table = copy_table_to_the_journal(t, has_inodes)?;
-            let first = t.geometry().first_ino;
-            let inodes = inodes_of_block(t, table).map(|known| known.ino);
-            let inodes: Vec<_> = inodes.filter(|ino| ino.0 > first).collect();
-            let ino = t.one_of(&inodes)?;
-            t.hurt.inodes.insert(ino);
-            t.inode(ino, |raw| {
-                raw.i_mode = (raw.i_mode.get() | 0xF000).into();
-            })
-        },
-    ),
-    Kind::new(
         "root-mode-odd-with-a-copy-in-the-journal",
         "has_journal",
         |t| {
