@@ -5,13 +5,11 @@
     warn(clippy::as_conversions, clippy::arithmetic_side_effects)
 )]
 
-use std::mem;
 use std::ops::Range;
 use std::sync::Arc;
 
-use uext4_blockdev::{BlockDevice, Error, ReadRequest};
+use uext4_blockdev::{BlockDevice, Error, Piece, Pieces, ReadRequest, read_pieces};
 use uext4_ondisk::journal::unescape;
-use uext4_ondisk::num::len64;
 use uext4_ondisk::{BlockSize, Pblk};
 
 use crate::replay::{Replay, offset};
@@ -23,14 +21,6 @@ pub struct ReplayedDevice {
     base: Arc<dyn BlockDevice>,
     block_size: BlockSize,
     replay: Replay,
-}
-
-/// A part of a request that lies at one stretch on the base device.
-struct Part {
-    offset: u64,
-    len: u64,
-    /// The part lies in an escaped block and begins this many bytes into it.
-    escaped: Option<u64>,
 }
 
 impl ReplayedDevice {
@@ -61,23 +51,27 @@ impl ReplayedDevice {
     fn start_of(&self, block: Pblk) -> u64 {
         offset(self.block_size, block)
     }
+}
 
-    fn is_replayed(&self, range: &Range<u64>) -> bool {
+impl Pieces for ReplayedDevice {
+    /// The part lies in an escaped block and begins this many bytes into it.
+    type Mark = u64;
+
+    fn is_elsewhere(&self, range: &Range<u64>) -> bool {
         let next = self.replay.from(self.block_of(range.start)).first();
         next.is_some_and(|block| self.start_of(block.home) < range.end)
     }
 
-    /// Cuts a range of the device at the borders of replayed blocks; neighbours that are
-    /// neighbours on the base device too stay together.
-    fn parts(&self, range: Range<u64>, mut each: impl FnMut(Part)) {
+    /// Neighbours that are neighbours on the base device too stay together.
+    fn pieces(&self, range: Range<u64>, mut each: impl FnMut(Piece<u64>)) {
         let size = u64::from(self.block_size.bytes());
         let mut at = range.start;
-        let mut open: Option<Part> = None;
-        let mut put = |part: Part| match &mut open {
+        let mut open: Option<Piece<u64>> = None;
+        let mut put = |part: Piece<u64>| match &mut open {
             Some(last)
                 if last.offset.saturating_add(last.len) == part.offset
-                    && last.escaped.is_none()
-                    && part.escaped.is_none() =>
+                    && last.mark.is_none()
+                    && part.mark.is_none() =>
             {
                 last.len = last.len.saturating_add(part.len);
             }
@@ -93,33 +87,37 @@ impl ReplayedDevice {
                 break;
             }
             if at < home {
-                put(Part {
+                put(Piece {
                     offset: at,
                     len: home.saturating_sub(at),
-                    escaped: None,
+                    mark: None,
                 });
                 at = home;
             }
             let inside = at.saturating_sub(home);
             let left = range.end.saturating_sub(at);
             let len = size.saturating_sub(inside).min(left);
-            put(Part {
+            put(Piece {
                 offset: self.start_of(block.log).saturating_add(inside),
                 len,
-                escaped: block.escaped.then_some(inside),
+                mark: block.escaped.then_some(inside),
             });
             at = at.saturating_add(len);
         }
         if at < range.end {
-            put(Part {
+            put(Piece {
                 offset: at,
                 len: range.end.saturating_sub(at),
-                escaped: None,
+                mark: None,
             });
         }
         if let Some(last) = open {
             each(last);
         }
+    }
+
+    fn decode(&self, inside: u64, buf: &mut [u8]) {
+        unescape(buf, inside);
     }
 }
 
@@ -141,38 +139,7 @@ impl BlockDevice for ReplayedDevice {
     }
 
     fn read_many(&self, requests: &mut [ReadRequest<'_>]) -> Result<(), Error> {
-        let range = |request: &ReadRequest<'_>| {
-            let len = len64(request.buf.len());
-            Error::check_range(request.offset, len, self.len())?;
-            Ok::<_, Error>(request.offset..request.offset.saturating_add(len))
-        };
-        let mut replayed = false;
-        for request in requests.iter() {
-            replayed |= self.is_replayed(&range(request)?);
-        }
-        if !replayed {
-            return self.base.read_many(requests);
-        }
-        let mut pieces: Vec<ReadRequest<'_>> = Vec::new();
-        let mut escapes: Vec<(usize, u64)> = Vec::new();
-        for request in requests {
-            let range = range(request)?;
-            let mut rest = mem::take(&mut request.buf);
-            self.parts(range, |part| {
-                let whole = mem::take(&mut rest);
-                let len = usize::try_from(part.len).unwrap_or(usize::MAX);
-                let (buf, tail) = whole.split_at_mut(len.min(whole.len()));
-                rest = tail;
-                escapes.extend(part.escaped.map(|inside| (pieces.len(), inside)));
-                let offset = part.offset;
-                pieces.push(ReadRequest { offset, buf });
-            });
-        }
-        self.base.read_many(&mut pieces)?;
-        for (index, inside) in escapes {
-            unescape(pieces[index].buf, inside);
-        }
-        Ok(())
+        read_pieces(self, &*self.base, self.len(), requests)
     }
 
     fn write_at(&self, _offset: u64, _buf: &[u8]) -> Result<(), Error> {

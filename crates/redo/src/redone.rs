@@ -1,12 +1,10 @@
 //! A device as it will read once the repair that was cut off on it is finished.
 
-use std::mem;
 use std::ops::Range;
 use std::sync::Arc;
 
-use uext4_blockdev::{BlockDevice, Error, ReadRequest};
+use uext4_blockdev::{BlockDevice, Error, Piece, Pieces, ReadRequest, read_pieces};
 use uext4_ondisk::BlockSize;
-use uext4_ondisk::num::len64;
 
 use crate::log::invert;
 
@@ -53,32 +51,44 @@ impl RedoneDevice {
         let at = self.blocks.partition_point(|redone| redone.home < block);
         &self.blocks[at..]
     }
+}
 
-    fn is_redone(&self, range: &Range<u64>) -> bool {
+impl Pieces for RedoneDevice {
+    type Mark = ();
+
+    fn is_elsewhere(&self, range: &Range<u64>) -> bool {
         let next = self.from(range.start).first();
         next.is_some_and(|redone| self.range(redone.home).start < range.end)
     }
 
-    /// Cuts a range of the device at the borders of blocks of the log. `each` gets where a piece
-    /// lies on the device below, how many bytes it has, and whether it lies in the log.
-    fn pieces(&self, range: Range<u64>, mut each: impl FnMut(u64, u64, bool)) {
+    fn pieces(&self, range: Range<u64>, mut each: impl FnMut(Piece<()>)) {
         let mut at = range.start;
+        let mut put = |offset, len, mark| each(Piece { offset, len, mark });
         for redone in self.from(range.start) {
             let home = self.range(redone.home);
             if home.start >= range.end {
                 break;
             }
             if at < home.start {
-                each(at, home.start - at, false);
+                put(at, home.start - at, None);
                 at = home.start;
             }
             let len = home.end.min(range.end) - at;
-            each(self.range(redone.log).start + (at - home.start), len, true);
+            put(
+                self.range(redone.log).start + (at - home.start),
+                len,
+                Some(()),
+            );
             at += len;
         }
         if at < range.end {
-            each(at, range.end - at, false);
+            put(at, range.end - at, None);
         }
+    }
+
+    /// Blocks of the log are inverted.
+    fn decode(&self, _: (), buf: &mut [u8]) {
+        invert(buf);
     }
 }
 
@@ -100,39 +110,7 @@ impl BlockDevice for RedoneDevice {
     }
 
     fn read_many(&self, requests: &mut [ReadRequest<'_>]) -> Result<(), Error> {
-        let range = |request: &ReadRequest<'_>| {
-            let len = len64(request.buf.len());
-            Error::check_range(request.offset, len, self.len())?;
-            Ok::<_, Error>(request.offset..request.offset + len)
-        };
-        let mut is_redone = false;
-        for request in requests.iter() {
-            is_redone |= self.is_redone(&range(request)?);
-        }
-        if !is_redone {
-            return self.base.read_many(requests);
-        }
-        let mut pieces: Vec<ReadRequest<'_>> = Vec::new();
-        let mut in_log = Vec::new();
-        for request in requests {
-            let range = range(request)?;
-            let mut rest = mem::take(&mut request.buf);
-            self.pieces(range, |offset, len, is_in_log| {
-                let whole = mem::take(&mut rest);
-                let len = usize::try_from(len).unwrap_or(usize::MAX);
-                let (buf, tail) = whole.split_at_mut(len.min(whole.len()));
-                rest = tail;
-                if is_in_log {
-                    in_log.push(pieces.len());
-                }
-                pieces.push(ReadRequest { offset, buf });
-            });
-        }
-        self.base.read_many(&mut pieces)?;
-        for at in in_log {
-            invert(pieces[at].buf);
-        }
-        Ok(())
+        read_pieces(self, &*self.base, self.len(), requests)
     }
 
     fn write_at(&self, _offset: u64, _buf: &[u8]) -> Result<(), Error> {
