@@ -2,22 +2,21 @@
 //! comparison with the files of before.
 
 use std::fmt;
-use std::fs::{self, File};
+use std::fs;
 use std::io::Read;
 use std::num::NonZeroUsize;
-use std::os::unix::fs::FileExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use tempfile::NamedTempFile;
 use uext4_blockdev::MemoryDevice;
 use uext4_fsck::{Finding, Observer, Options, Outcome, examine, plan};
 use uext4_testkit::damage::images::Sample;
 use uext4_testkit::damage::{Contents, Hurt, Survey};
 use uext4_testkit::e2fsck;
+use uext4_testkit::mutants::oracle::Oracle;
 
 /// How long the examination or the plan of a small image may take.
 pub const TIME_MAX: Duration = Duration::from_secs(10);
@@ -207,40 +206,27 @@ fn asked(image: &Path) -> Said {
     }
 }
 
-/// A file that images are shown to e2fsck in. Each thread has its own.
+/// Asks e2fsck of images. Each thread has its own.
 #[derive(Debug)]
 pub struct Judge {
-    file: NamedTempFile,
+    oracle: Oracle,
 }
 
 impl Judge {
-    /// With a file in memory, where there is room.
     pub fn new() -> Self {
-        let memory = Path::new("/dev/shm");
-        let file = match memory.is_dir() {
-            true => NamedTempFile::new_in(memory),
-            false => NamedTempFile::new(),
-        };
         Self {
-            file: file.unwrap(),
+            oracle: Oracle::new(),
         }
     }
 
     /// Where the image is that was written last.
     pub fn path(&self) -> &Path {
-        self.file.path()
+        self.oracle.path()
     }
 
     /// Writes an image, its zeroes as holes.
     pub fn write(&self, image: &[u8]) {
-        let file: &File = self.file.as_file();
-        file.set_len(0).unwrap();
-        file.set_len(image.len() as u64).unwrap();
-        for (chunk, at) in image.chunks(1 << 16).zip((0..).step_by(1 << 16)) {
-            if chunk.iter().any(|&byte| byte != 0) {
-                file.write_all_at(chunk, at).unwrap();
-            }
-        }
+        self.oracle.write(image);
     }
 
     /// Asks `e2fsck -fn`.
