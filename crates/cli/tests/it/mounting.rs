@@ -150,7 +150,7 @@ fn images_that_cannot_be_mounted() {
     place.refused(
         &["mount", "--offset", "1M", image, dir],
         32,
-        &["no ext2, ext3 or ext4 file system", "without --offset"],
+        &["no ext2, ext3 or ext4 file system", "uext4 scan IMAGE"],
     );
     place.refused(
         &["mount", "--partition", "3", image, dir],
