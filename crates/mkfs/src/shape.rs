@@ -326,9 +326,11 @@ fn fixed_fields(params: &Parameters, options: &Options, features: Features) -> S
     sb.s_magic = EXT4_SUPER_MAGIC.into();
     if !options.is_revision_0 {
         sb.s_rev_level = DYNAMIC_REV.into();
-        sb.s_first_ino = Ino::GOOD_OLD_FIRST.0.into();
-        sb.s_inode_size = params.inode_size.into();
+        sb.s_default_mount_opts = DEFAULT_MOUNT_OPTS.into();
     }
+    // mke2fs stores them in the first revision, too, where nobody reads them.
+    sb.s_first_ino = Ino::GOOD_OLD_FIRST.0.into();
+    sb.s_inode_size = params.inode_size.into();
     sb.s_state = STATE_VALID.into();
     sb.s_errors = (options.errors as u16).into();
     sb.s_max_mnt_count = u16::MAX.into();
@@ -352,7 +354,6 @@ fn fixed_fields(params: &Parameters, options: &Options, features: Features) -> S
     // OK to unwrap: 16 bytes are four words.
     sb.s_hash_seed = <[U32; 4]>::read_from_bytes(&options.hash_seed).unwrap();
     sb.s_def_hash_version = HASH_HALF_MD4;
-    sb.s_default_mount_opts = DEFAULT_MOUNT_OPTS.into();
     let test_fs = if options.extended.test_fs {
         FLAGS_TEST_FILESYS
     } else {
