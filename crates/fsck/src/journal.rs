@@ -171,11 +171,14 @@ fn report_left_out(
 ) -> Vec<(Pblk, Cause)> {
     let each = recovery.left_out.iter().map(|left_out| {
         let place = Place::inode(found.ino).block(left_out.log);
-        let finding = Finding::new(JournalProblem::BlockLeftOut, place);
-        let cause = findings.report(finding.found(left_out.home.0));
-        (left_out.home, cause)
+        let problem = match left_out.is_in_place {
+            true => JournalProblem::BlockInPlace,
+            false => JournalProblem::BlockLeftOut,
+        };
+        let cause = findings.report(Finding::new(problem, place).found(left_out.home.0));
+        (!left_out.is_in_place).then_some((left_out.home, cause))
     });
-    each.collect()
+    each.flatten().collect()
 }
 
 /// Writes what the log holds to its places in the overlay.

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use uext4_blockdev::BlockDevice;
 use uext4_ondisk::journal::{
-    JournalIncompat, JournalSuperblock, parse_revokes, tag_checksum, unescape,
+    JournalIncompat, JournalSuperblock, needs_escape, parse_revokes, tag_checksum, unescape,
 };
 use uext4_ondisk::num::index;
 use uext4_ondisk::superblock::{SUPERBLOCK_OFFSET, SuperBlock};
@@ -61,6 +61,8 @@ pub struct LeftOut {
     pub home: Pblk,
     /// Where it lies, on the device.
     pub log: Pblk,
+    /// Its home has what the tag says, so that nothing is replayed there, and nothing is lost.
+    pub is_in_place: bool,
 }
 
 impl Recovery {
@@ -169,20 +171,34 @@ fn sound_records(
     }
 }
 
-/// The records that count without the bad ones: of their homes every copy is verified, once.
+/// The records that count without the bad ones: of their homes every copy is verified, once. Where
+/// the newest one was written home already, as it usually is long before its transaction leaves the
+/// log, an older one would take it back.
 fn stand_ins(
     log: &Log<'_>,
     found: &mut Scan,
     bad: &[BadData],
     left_out: &mut Vec<LeftOut>,
 ) -> Result<Vec<Record>, Error> {
-    let homes: BTreeSet<Pblk> = bad.iter().map(|bad| bad.record.home).collect();
+    let mut homes = BTreeSet::new();
+    let mut in_place = BTreeSet::new();
     for BadData { record, .. } in bad {
+        let is_in_place = is_in_place(log, record);
+        let places = if is_in_place {
+            &mut in_place
+        } else {
+            &mut homes
+        };
+        places.insert(record.home);
         left_out.push(LeftOut {
             home: record.home,
             log: log.block(log.at(record.distance))?,
+            is_in_place,
         });
     }
+    found
+        .records
+        .retain(|record| !in_place.contains(&record.home));
     let copies = found.records.iter().copied();
     let mut copies: Vec<Record> = copies
         .filter(|record| homes.contains(&record.home))
@@ -193,6 +209,19 @@ fn stand_ins(
         .records
         .retain(|record| !bad.contains(&record.distance));
     live_records(log, found)
+}
+
+/// Whether the home of a record has what its tag says; checksums of 16 bits are no proof.
+fn is_in_place(log: &Log<'_>, record: &Record) -> bool {
+    let mut data = vec![0; log.block_size.len()];
+    if log.sb.checksum_version() < 3 || log.read_device(record.home, &mut data).is_err() {
+        return false;
+    }
+    if needs_escape(&data) {
+        // As it lies in the log.
+        data.iter_mut().take(4).for_each(|byte| *byte = 0);
+    }
+    verify_data(log, record, &data).is_none()
 }
 
 /// Of each home location the last copy, unless it was revoked; sorted by home location. Only
@@ -313,7 +342,11 @@ fn replay(
         let (home, block) = (record.home, log.block(at)?);
         match (damage, on_damage) {
             (Some(damage), OnDamage::Fail) => return Err(Error::Damage(damage)),
-            (Some(_), OnDamage::LeaveOut) => left_out.push(LeftOut { home, log: block }),
+            (Some(_), OnDamage::LeaveOut) => left_out.push(LeftOut {
+                home,
+                log: block,
+                is_in_place: false,
+            }),
             (None, _) => blocks.push(ReplayedBlock {
                 home,
                 log: block,

@@ -49,6 +49,9 @@ super::problems! {
     BlockLeftOut = "journal-block-left-out", Damage, Data, ["PR_0_JNL_TXN_CORRUPT"],
         "the journal's copy of block {found} is damaged",
         "replay the others, and of this one an older copy if there is one";
+    BlockInPlace = "journal-block-in-place", Damage, Nothing, ["PR_0_JNL_TXN_CORRUPT"],
+        "the journal's copy of block {found} is damaged; the block itself is up to date",
+        "replay the others";
     OlderInode = "inode-from-journal", Damage, Nothing, [],
         "the inode is damaged, and block {found} in the journal has an older copy",
         "restore the copy";

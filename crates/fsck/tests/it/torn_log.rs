@@ -72,7 +72,9 @@ fn what_e2fsck_keeps_of_a_log_with_a_damaged_block_is_kept() {
         let outcome = ask(Asked::Plan, &damaged).unwrap();
         let names = outcome.findings.iter();
         let mut names = names.map(|(_, finding)| finding.problem.info().name);
-        assert!(names.any(|name| name == "journal-block-left-out"), "{at}");
+        // Where the block was written home before, nothing is lost.
+        let damage = ["journal-block-left-out", "journal-block-in-place"];
+        assert!(names.any(|name| damage.contains(&name)), "{at}");
         let mended = applied(&damaged, &outcome);
         assert_eq!(judge.e2fsck(&mended).code, 0, "{at}");
         let ours = Contents::new(&Survey::new(mended));

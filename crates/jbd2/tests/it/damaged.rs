@@ -1,10 +1,12 @@
 //! Logs with damage in them: where recovery ends, and when it must not go on at all.
 
-use uext4_ondisk::journal::{JournalIncompat, JournalSuperblock};
+use uext4_ondisk::journal::{JBD2_MAGIC, JournalIncompat, JournalSuperblock};
+use zerocopy::IntoBytes;
+use zerocopy::big_endian::U32;
 
 use crate::judge::Verdict::{FailedCommit, FewerThanKernel, MoreThanKernel, Refused, Replays};
 use crate::judge::judge_kinds;
-use crate::maker::{Kind, Maker, PLAIN, Place, V1, V2, V3};
+use crate::maker::{Kind, Maker, PLAIN, Place, V1, V2, V3, content};
 
 const WIDE: JournalIncompat = JournalIncompat::BIT64;
 const ASYNC: JournalIncompat = JournalIncompat::ASYNC_COMMIT;
@@ -345,6 +347,33 @@ fn a_repair_leaves_out_no_more_than_the_damaged_block() {
         let left_out: Vec<_> = recovery.left_out.iter().map(|left| left.home).collect();
         assert_eq!(left_out, [log.home(2)]);
         log.assert_homes(&log.replayed(&recovery), "ours");
+    }
+}
+
+#[test]
+fn no_older_copy_takes_back_what_is_in_its_place_already() {
+    let size = Place::bare().size;
+    let mut escaped = content(size, 2);
+    escaped[..4].copy_from_slice(U32::new(JBD2_MAGIC).as_bytes());
+    for newest in [content(size, 2), escaped] {
+        let mut log = Maker::new(Place::bare(), V3);
+        log.transaction(&[(0, 1), (2, 1)]);
+        let (first, second) = (log.home(1), log.home(2));
+        let at = log.data(
+            &[(first, content(size, 2)), (second, newest.clone())],
+            false,
+        );
+        log.damage(at + 2, 9);
+        log.commit();
+        log.expect(&[(0, 1), (1, 2)]);
+        log.finish();
+        log.place.write(second, &newest);
+        let recovery = log.recover_what_holds().unwrap();
+        let left_out: Vec<_> = recovery.left_out.iter().collect();
+        assert!(matches!(left_out[..], [left] if left.is_in_place && left.home == second));
+        let replayed = log.replayed(&recovery);
+        assert!(log.place.read(&replayed, second) == newest);
+        log.assert_homes(&replayed, "ours");
     }
 }
 

@@ -99,7 +99,7 @@ impl Place {
         bytes
     }
 
-    fn write(&self, block: Pblk, bytes: &[u8]) {
+    pub fn write(&self, block: Pblk, bytes: &[u8]) {
         let offset = self.size.byte_offset(block).unwrap();
         self.device.write_at(offset, bytes).unwrap();
     }
