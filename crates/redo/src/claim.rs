@@ -4,11 +4,14 @@
 //! in use by a number?  wait: it must not change   ▶ write "being examined" ▶ wait: it must stay
 //!                                                 ▶ the work               ▶ put back, clean
 //! ```
-//! The mark has a name of its own in place of the device's. If the power goes, the mark stays; as
-//! this host holds the lock of the device, one with its own names is a leftover, and no obstacle.
+//! The mark has a name of its own in place of the device's, with a digest of `/etc/machine-id`:
+//! hosts that were cloned have one name. If the power goes, the mark stays; as this host holds the
+//! lock of the device, one with its own names is a leftover, and no obstacle. Of two hosts that
+//! share their name, and have no such file, neither knows its own mark from the other's.
 
 use std::time::Duration;
 
+use sha2::{Digest, Sha256};
 use uext4_blockdev::BlockDevice;
 use uext4_ondisk::checksum::CsumSeed;
 use uext4_ondisk::features::Incompat;
@@ -26,6 +29,10 @@ pub type Pause<'a> = dyn Fn(Duration) + 'a;
 
 /// In place of the device's name, in the mark of a repair.
 const OURS: &[u8] = b"uext4 repair";
+/// Where the number of this installation stands.
+const MACHINE_ID: &str = "/etc/machine-id";
+/// Bytes of its digest in the mark, as hexadecimal digits.
+const DIGEST_LEN: usize = 8;
 /// Shortest and longest interval in seconds after which another host is taken for dead.
 const INTERVALS: std::ops::RangeInclusive<u16> = 5..=300;
 
@@ -125,7 +132,8 @@ fn wait_for(block: &MmpBlock) -> Duration {
 /// Whether the block has the mark of a repair that this host began: it holds the device now, so
 /// that the mark is a leftover.
 pub fn is_leftover(block: &MmpBlock) -> bool {
-    let ours = block.state() == Some(MmpState::Fsck) && text(&block.mmp_bdevname) == OURS;
+    let ours =
+        block.state() == Some(MmpState::Fsck) && text(&block.mmp_bdevname) == text(&our_name());
     ours && text(&block.mmp_nodename) == text(&host())
 }
 
@@ -140,6 +148,28 @@ fn host() -> [u8; 64] {
     let bytes = system.nodename().to_bytes();
     for (to, from) in name.iter_mut().take(63).zip(bytes) {
         *to = *from;
+    }
+    name
+}
+
+/// The name of a mark of this host.
+fn our_name() -> [u8; 32] {
+    let id = std::fs::read(MACHINE_ID).unwrap_or_default();
+    named_by(id.trim_ascii())
+}
+
+fn named_by(machine_id: &[u8]) -> [u8; 32] {
+    let mut bytes = OURS.to_vec();
+    if !machine_id.is_empty() {
+        let digest = Sha256::digest(machine_id);
+        bytes.push(b' ');
+        for byte in digest.iter().take(DIGEST_LEN) {
+            bytes.extend(format!("{byte:02x}").bytes());
+        }
+    }
+    let mut name = [0; 32];
+    for (to, from) in name.iter_mut().take(31).zip(bytes) {
+        *to = from;
     }
     name
 }
@@ -220,8 +250,7 @@ impl Place {
         let mut mark = found;
         mark.mmp_seq = EXT4_MMP_SEQ_FSCK.into();
         mark.mmp_nodename = host();
-        mark.mmp_bdevname = [0; 32];
-        mark.mmp_bdevname[..OURS.len()].copy_from_slice(OURS);
+        mark.mmp_bdevname = our_name();
         self.write(device, &mut mark)?;
         pause(wait);
         match self.is_still(device, &mark)? {
@@ -240,5 +269,26 @@ impl Place {
         };
         block.mmp_seq = EXT4_MMP_SEQ_CLEAN.into();
         self.write(device, &mut block)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zerocopy::FromZeros;
+
+    use super::*;
+
+    #[test]
+    fn a_mark_of_another_host_of_this_name_is_no_leftover() {
+        let mut mark = MmpBlock::new_zeroed();
+        mark.mmp_magic = uext4_ondisk::mmp::EXT4_MMP_MAGIC.into();
+        mark.mmp_seq = EXT4_MMP_SEQ_FSCK.into();
+        mark.mmp_nodename = host();
+        mark.mmp_bdevname = our_name();
+        assert!(is_leftover(&mark));
+        mark.mmp_bdevname = named_by(b"0123456789abcdef0123456789abcdef");
+        assert!(!is_leftover(&mark));
+        assert_eq!(text(&named_by(b"")), OURS);
+        assert_eq!(text(&named_by(b"1")).len(), OURS.len() + 1 + 2 * DIGEST_LEN);
     }
 }
