@@ -112,6 +112,11 @@ pub(crate) fn open_rw(
     }
     options.check()?;
     let claim = Claim::new(Arc::clone(&device))?;
+    // Not even a log is finished where a hash tree lies behind; a superblock that is damaged until
+    // then is looked at once it is whole.
+    if let Ok(usable) = Usable::primary(&*device) {
+        refuse_hash_tree(&*device, &usable.superblock)?;
+    }
     let cut_repair = cut_repair::finish(&*device, &*clock)?;
     let Usable {
         superblock,
