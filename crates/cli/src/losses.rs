@@ -13,10 +13,13 @@ pub const REFUSED_HINT: &str = "`uext4 salvage IMAGE -o DIR` reads out what can 
 
 /// Why such a repair is refused.
 pub fn refusal(lost: u64) -> String {
+    let lost = match lost {
+        u64::MAX => "an unknown number of files".to_owned(),
+        lost => counted(lost, "file"),
+    };
     format!(
-        "{} would be lost with structures that were found nowhere and are made anew, empty: \
-         nothing was written",
-        counted(lost, "file")
+        "{lost} would be lost with structures that were found nowhere and are made anew, empty: \
+         nothing was written"
     )
 }
 

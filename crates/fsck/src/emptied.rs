@@ -12,3 +12,10 @@ pub struct Emptied {
     /// The root directory was.
     pub root: bool,
 }
+
+impl Emptied {
+    /// Whether all structures were there.
+    pub fn is_nothing(&self) -> bool {
+        self.tables.is_empty() && !self.root
+    }
+}

@@ -41,6 +41,8 @@ pub struct Outcome {
     pub lost: Option<Lost>,
     /// [`Options::loss_max`].
     loss_max: u64,
+    /// Whether an inode table or the root directory was made anew, empty.
+    is_emptied: bool,
     /// Whether a human should read the plan: something is [`crate::Severity::Damage`].
     pub has_damage: bool,
     /// The device with all changes.
@@ -57,9 +59,14 @@ pub struct Outcome {
 
 impl Outcome {
     /// How many names would be lost with structures that are made anew, empty, if that is more
-    /// than the options allow to be written without a question.
+    /// than the options allow to be written without a question. `u64::MAX` where a structure is
+    /// made anew, and nothing could be counted.
     pub fn loses_too_much(&self) -> Option<u64> {
-        let lost = self.lost.as_ref()?.with_structures;
+        let lost = match &self.lost {
+            Some(lost) => lost.with_structures,
+            None if self.is_emptied => u64::MAX,
+            None => 0,
+        };
         (lost > self.loss_max).then_some(lost)
     }
 
@@ -151,7 +158,6 @@ fn rounds(
     // What was found before an error is shown too.
     findings.finish_pass();
     let (summary, mut overlay, mut used) = first?;
-    let spare = used.spare().to_vec();
     let was_clean = findings.count() == 0;
     let orphans = findings.orphans();
     if rounds_max > 1 && findings.has_left_fast_commits() {
@@ -172,20 +178,21 @@ fn rounds(
     } else if is_clean && !options.older_copies {
         (lost, overlay) = account::compare(device, &later, overlay, &findings)?;
     }
-    // A log takes blocks that hold nothing both before and after the changes.
-    if rounds_max == 1 || used.spare() != spare {
+    if rounds_max == 1 {
         used.set_spare(Vec::new());
     }
     overlay.settle()?;
     Ok(Outcome {
         summary: Summary {
             findings: findings.count() + findings.notes(),
+            notes: findings.notes(),
             orphans,
             ..summary
         },
         was_clean,
         lost,
         loss_max: options.loss_max,
+        is_emptied: !findings.emptied().is_nothing(),
         has_damage: findings.has_damage(),
         findings: findings.into_kept(),
         overlay,
@@ -215,6 +222,10 @@ pub(crate) fn until_clean(
         let before = findings.count();
         let owned = used;
         (_, overlay, used) = round(overlay, options, findings)?;
+        // A log takes blocks that hold nothing both before and after the changes.
+        if used.spare() != owned.spare() {
+            used.set_spare(Vec::new());
+        }
         used.add_removed_and(Some(&owned));
         if findings.count() == before {
             return Ok((overlay, used, true));

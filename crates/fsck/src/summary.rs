@@ -5,6 +5,8 @@
 pub struct Summary {
     /// Findings, shown or not.
     pub findings: u64,
+    /// Those of them that are notes.
+    pub notes: u64,
     /// Inodes in use.
     pub inodes: u64,
     /// Directories among them.

@@ -77,20 +77,24 @@ pub(super) fn count(
     }
     for &group in &emptied.tables {
         let named = of_tables.get(&group).copied().unwrap_or(0);
-        lost.with_structures += named.max(marked(&before.state, group)?);
+        let in_use = match marked(&before.state, group)? {
+            Some(marked) => marked,
+            None => left_over(&before.state, group),
+        };
+        lost.with_structures += named.max(in_use);
     }
     Ok(())
 }
 
-/// How many inodes of a group the bitmap shows in use, if it is the one that was stored with the
-/// descriptor. Of a table that was found nowhere nothing else is known.
-fn marked(state: &State<'_>, group: GroupNr) -> Result<u64> {
+/// How many inodes of a group the bitmap shows in use. `None` if it is not the one that was stored
+/// with the descriptor.
+fn marked(state: &State<'_>, group: GroupNr) -> Result<Option<u64>> {
     let geometry = state.geometry();
     let desc = state.volume.group(group);
     let (owner, place) = (MetadataOwner::InodeBitmap(group), desc.inode_bitmap);
     let is_there = place.0 != 0 && geometry.contains(place, 1);
     if !is_there || !holds_bitmap(&state.volume, owner, &desc, place)? {
-        return Ok(0);
+        return Ok(None);
     }
     let mut bytes = vec![0; geometry.block_size.len()];
     state.volume.overlay().read_block(place, &mut bytes)?;
@@ -103,7 +107,31 @@ fn marked(state: &State<'_>, group: GroupNr) -> Result<u64> {
         byte.is_some_and(|byte| byte >> (bit % 8) & 1 != 0)
     };
     let bits = first..geometry.inodes_per_group.get();
-    Ok(bits.filter(is_set).count() as u64)
+    Ok(Some(bits.filter(is_set).count() as u64))
+}
+
+/// How many inodes of a group may be in use, where neither its table nor its bitmap is left: as
+/// many as the superblock counts beyond those of all other groups. At least one: what cannot be
+/// counted is not taken for nothing.
+fn left_over(state: &State<'_>, group: GroupNr) -> u64 {
+    let geometry = state.geometry();
+    let free = u64::from(state.volume.superblock().s_free_inodes_count.get());
+    let in_use = u64::from(geometry.inodes_count).saturating_sub(free);
+    let groups = state.volume.groups();
+    let others = (0..).map(GroupNr).zip(&groups);
+    let others = others.filter(|&(other, _)| other != group);
+    let elsewhere: u64 = others
+        .map(|(_, desc)| {
+            geometry
+                .inodes_per_group
+                .get()
+                .saturating_sub(desc.free_inodes)
+        })
+        .map(u64::from)
+        .sum();
+    let reserved = u64::from(geometry.first_ino.saturating_sub(1));
+    let left = in_use.saturating_sub(elsewhere).saturating_sub(reserved);
+    left.clamp(1, geometry.inodes_per_group.get().into())
 }
 
 /// A key for a name and what it leads to.

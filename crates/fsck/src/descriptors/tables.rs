@@ -12,6 +12,8 @@ use crate::volume::{Volume, generation};
 pub(super) const SEARCHED_MAX: u64 = 1 << 20;
 /// Bytes that are read at a time in the search.
 const PIECE: u64 = 1 << 20;
+/// Blocks of a table that the search knows it by: the first ones may be damaged.
+const KNOWN_BY: u32 = 8;
 
 /// Whether no more speaks against a table at a place than for it.
 pub fn holds_table(volume: &Volume, group: GroupNr, at: Pblk) -> Result<bool> {
@@ -77,8 +79,14 @@ pub(super) fn search(
             .map(Pblk)
             .zip(piece.chunks_exact(geometry.block_size.len()))
         {
-            if begins_table(volume, group, bytes)? && may_be(block) && !is_copy(block) {
-                return Ok(Some(block));
+            if is_copy(block) {
+                continue;
+            }
+            if let Some(table) = table_of(volume, group, block, bytes)?
+                && table.0 >= start
+                && may_be(table)
+            {
+                return Ok(Some(table));
             }
         }
         at += blocks;
@@ -87,24 +95,33 @@ pub(super) fn search(
     Ok(None)
 }
 
-/// Whether a block is the first one of a group's inode table for certain: most of its inodes have
-/// the checksums of these numbers; without checksums, the root is there and leads to itself.
-fn begins_table(volume: &Volume, group: GroupNr, bytes: &[u8]) -> Result<bool> {
+/// Where the inode table of a group begins that a block belongs to for certain: most of its inodes
+/// have the checksums of the numbers that they would have there. Without checksums a table is known
+/// by its first block, if the root is there and leads to itself.
+fn table_of(volume: &Volume, group: GroupNr, at: Pblk, bytes: &[u8]) -> Result<Option<Pblk>> {
     let geometry = volume.geometry();
-    let first = group.0.saturating_mul(geometry.inodes_per_group.get());
-    let inodes = bytes.chunks_exact(geometry.inode_size.into());
-    let inodes = (first.saturating_add(1)..).map(Ino).zip(inodes);
     let Some(seed) = geometry.csum_seed else {
-        return match group {
-            GroupNr(0) => holds_root(volume, bytes),
-            _ => Ok(false),
-        };
+        let is_first = group.0 == 0 && holds_root(volume, bytes)?;
+        return Ok(is_first.then_some(at));
     };
-    let in_use = inodes.filter(|(_, inode)| inode.iter().any(|&byte| byte != 0));
-    let (right, wrong): (Vec<_>, Vec<_>) = in_use.partition(|(ino, inode)| {
-        stored_checksum(inode) == inode_checksum(inode, seed, *ino, generation(inode))
-    });
-    Ok(right.len() > wrong.len())
+    let first = group.0.saturating_mul(geometry.inodes_per_group.get());
+    let per_block = geometry.block_size.bytes() / u32::from(geometry.inode_size).max(1);
+    let blocks = geometry.itable_blocks().min(KNOWN_BY);
+    let is_table = |skip: u32| {
+        let first = first.saturating_add(skip.saturating_mul(per_block));
+        let inodes = bytes.chunks_exact(geometry.inode_size.into());
+        let inodes = (first.saturating_add(1)..).map(Ino).zip(inodes);
+        let in_use = inodes.filter(|(_, inode)| inode.iter().any(|&byte| byte != 0));
+        let more_right = in_use.fold(0_i64, |more_right, (ino, inode)| {
+            let sum = inode_checksum(inode, seed, ino, generation(inode));
+            more_right + if stored_checksum(inode) == sum { 1 } else { -1 }
+        });
+        more_right > 0
+    };
+    let found = (0..blocks).find(|&skip| is_table(skip));
+    Ok(found
+        .and_then(|skip| at.0.checked_sub(skip.into()))
+        .map(Pblk))
 }
 
 fn holds_root(volume: &Volume, bytes: &[u8]) -> Result<bool> {
