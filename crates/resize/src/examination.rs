@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use uext4_blockdev::BlockDevice;
-use uext4_fsck::{Observer, Options, Severity, examine};
+use uext4_fsck::{Finding, Observer, Options, examine};
 
 use crate::{Error, Result};
 
@@ -47,17 +47,15 @@ pub fn must_be_sound(device: &Arc<dyn BlockDevice>, observer: &dyn Observer) -> 
         return Ok(());
     }
     // A repair that was cut off is read through here, and finished before the first change.
-    let is_cut = |name: &str| name == "unfinished-repair";
-    let all = outcome
-        .findings
-        .iter()
-        .map(|(_, finding)| finding.problem.info());
-    let more = all.filter(|info| info.severity > Severity::Note);
-    let (cut, findings): (Vec<_>, Vec<_>) = more.partition(|info| is_cut(info.name));
-    match (cut.is_empty(), findings.len()) {
-        (false, 0) => Ok(()),
-        (_, findings) => Err(Error::Damaged {
-            findings: findings.max(1),
+    let is_cut = |finding: &Finding| finding.problem.info().name == "unfinished-repair";
+    let is_cut = outcome.findings.iter().any(|(_, finding)| is_cut(finding));
+    // Not all findings are kept.
+    let summary = &outcome.summary;
+    let findings = summary.findings.saturating_sub(summary.notes);
+    match findings.saturating_sub(is_cut.into()) {
+        0 if is_cut => Ok(()),
+        findings => Err(Error::Damaged {
+            findings: usize::try_from(findings).unwrap_or(usize::MAX).max(1),
         }),
     }
 }
