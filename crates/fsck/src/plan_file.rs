@@ -344,7 +344,7 @@ pub fn read(
     if !head.consistent {
         return Err(refused("it does not lead to a consistent file system"));
     }
-    let ranges = lines.ranges(head.read_ranges)?;
+    let ranges = lines.ranges(head.read_ranges, device.len())?;
     for _ in 0..head.findings {
         lines.next()?;
     }
@@ -447,8 +447,8 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// So many ranges of bytes, which ascend.
-    fn ranges(&mut self, count: u64) -> Result<Vec<Range<u64>>> {
+    /// So many ranges of bytes of a device, which ascend.
+    fn ranges(&mut self, count: u64, device_len: u64) -> Result<Vec<Range<u64>>> {
         let mut ranges = Vec::new();
         let mut least = 0;
         while len64(ranges.len()) < count {
@@ -457,7 +457,7 @@ impl Reader<'_> {
                 return Err(refused("a line of what was read is empty"));
             }
             for (start, end) in line.read {
-                if start < least || end <= start {
+                if start < least || end <= start || end > device_len {
                     return Err(refused("what was read cannot be"));
                 }
                 least = end;
