@@ -59,6 +59,7 @@ impl Writes {
             numbers.push(change.block.0);
             Ok(())
         })?;
+        add_earlier(&mut numbers, plan)?;
         let mut log = None;
         if !numbers.is_empty() {
             add_superblock(&mut numbers, block_size);
@@ -167,7 +168,7 @@ impl Writes {
         };
         let places = self.log.as_ref().ok_or(no_room)?;
         // The log of an earlier repair may lie where this one goes, and what it changes is part of
-        // this plan, which was made of what it leaves.
+        // this plan, which was made of what it leaves; all its blocks are written here, too.
         if let Some(earlier) = UnfinishedRepair::find(device)? {
             earlier.finish(device)?;
         }
@@ -275,6 +276,21 @@ fn add_superblock(numbers: &mut Vec<u64>, block_size: BlockSize) {
     if let Err(at) = numbers.binary_search(&block) {
         numbers.insert(at, block);
     }
+}
+
+/// Adds the blocks of a repair that was cut off: it is finished before the plan is written, and may
+/// put something else where the plan puts back what is there now.
+fn add_earlier(numbers: &mut Vec<u64>, plan: &Overlay) -> Result<()> {
+    let device = plan.base();
+    if let Some(earlier) = UnfinishedRepair::find(&**device)? {
+        earlier.for_each(&**device, |number, _| {
+            numbers.push(number);
+            Ok::<_, Error>(())
+        })?;
+        numbers.sort_unstable();
+        numbers.dedup();
+    }
+    Ok(())
 }
 
 /// Takes the pointer to a log out of the superblock.
