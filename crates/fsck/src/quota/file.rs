@@ -8,6 +8,7 @@ use uext4_ondisk::quota::QUOTA_BLOCK_LEN;
 use uext4_ondisk::{Ino, Lblk, Pblk};
 
 use crate::error::Result;
+use crate::held::Run;
 use crate::inode_map::Kind;
 use crate::mapping::{self, FileMap};
 use crate::report::Cause;
@@ -129,7 +130,7 @@ pub fn write(
     }
     if extents != old.extents {
         mapping::store(state, ino, &old, &extents, cause)?;
-        free_rest(state, &old.extents, &extents);
+        free_rest(state, &old, &extents);
     }
     let len = len64(bytes.len());
     state.volume.update_raw_inode(ino, cause, |raw| {
@@ -184,13 +185,29 @@ fn extents(state: &State<'_>, old: &[Extent], blocks: u32) -> Result<Vec<Extent>
     Ok(extents)
 }
 
-/// Frees the clusters that the file no longer has.
-fn free_rest(state: &State<'_>, old: &[Extent], new: &[Extent]) {
-    for extent in old {
+/// Frees the clusters that the file no longer has. Where the file is written because orphans are
+/// taken back from it, these are taken back like theirs: the marks are no damage.
+fn free_rest(state: &State<'_>, old: &FileMap, new: &[Extent]) {
+    for extent in &old.extents {
         state.free(state.used.of_blocks(extent.pblk, extent.len.into()));
     }
     for extent in new {
         let clusters = state.used.of_blocks(extent.pblk, extent.len.into());
         state.used.add(clusters, |_| ());
+    }
+    let mut held = state.held.lock();
+    if held.cause.is_none() {
+        return;
+    }
+    let nodes = old.nodes.iter().map(|&node| (node, 1));
+    let extents = old.extents.iter();
+    let blocks = extents.map(|extent| (extent.pblk, extent.len.into()));
+    for (start, len) in blocks.chain(nodes) {
+        for cluster in state.used.of_blocks(start, len) {
+            if !state.used.contains(cluster) {
+                let start = state.used.first_block(cluster);
+                held.runs.push(Run { start, len: 1 });
+            }
+        }
     }
 }
