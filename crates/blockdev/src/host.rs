@@ -35,6 +35,13 @@ pub fn memory_pressure() -> Option<String> {
     text("/proc/pressure/memory")
 }
 
+/// `/etc/machine-id`: the number of this installation, which hosts that share a disk differ by.
+/// `None` where there is none, as in many containers.
+pub fn machine_id() -> Option<String> {
+    let id = text("/etc/machine-id")?.trim().to_owned();
+    (!id.is_empty()).then_some(id)
+}
+
 /// The effective user of this process as the kernel has it: for what the kernel decides by it, such
 /// as who may mount. `geteuid` of the C library says 0 under `fakeroot` and `pseudo`.
 pub fn effective_user() -> u32 {

@@ -76,9 +76,9 @@ impl Lost {
     }
 }
 
-/// Compares the tree on `device` with that of `after`, which is what remedies made of it; `findings`
-/// know which structures were made anew. `None` if the tree before cannot be read, wholly or in a
-/// part that is compared.
+/// Compares the tree on `device` with that of `after`, which is what remedies made of it;
+/// `findings` know which structures were made anew. `None` if the tree before cannot be read,
+/// wholly or in a part that is compared.
 ///
 /// # Errors
 /// Of the overlay; [`crate::Error::Cancelled`].

@@ -328,7 +328,7 @@ fn fixed_fields(params: &Parameters, options: &Options, features: Features) -> S
         sb.s_rev_level = DYNAMIC_REV.into();
         sb.s_default_mount_opts = DEFAULT_MOUNT_OPTS.into();
     }
-    // mke2fs stores them in the first revision, too, where nobody reads them.
+    // mke2fs stores them in the first revision, too, although that has other fixed values.
     sb.s_first_ino = Ino::GOOD_OLD_FIRST.0.into();
     sb.s_inode_size = params.inode_size.into();
     sb.s_state = STATE_VALID.into();

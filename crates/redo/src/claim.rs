@@ -12,7 +12,7 @@
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
-use uext4_blockdev::BlockDevice;
+use uext4_blockdev::{BlockDevice, host};
 use uext4_ondisk::checksum::CsumSeed;
 use uext4_ondisk::features::Incompat;
 use uext4_ondisk::mmp::{EXT4_MMP_SEQ_CLEAN, EXT4_MMP_SEQ_FSCK, MMP_LEN, MmpBlock, MmpState};
@@ -29,8 +29,6 @@ pub type Pause<'a> = dyn Fn(Duration) + 'a;
 
 /// In place of the device's name, in the mark of a repair.
 const OURS: &[u8] = b"uext4 repair";
-/// Where the number of this installation stands.
-const MACHINE_ID: &str = "/etc/machine-id";
 /// Bytes of its digest in the mark, as hexadecimal digits.
 const DIGEST_LEN: usize = 8;
 /// Shortest and longest interval in seconds after which another host is taken for dead.
@@ -134,7 +132,7 @@ fn wait_for(block: &MmpBlock) -> Duration {
 pub fn is_leftover(block: &MmpBlock) -> bool {
     let ours =
         block.state() == Some(MmpState::Fsck) && text(&block.mmp_bdevname) == text(&our_name());
-    ours && text(&block.mmp_nodename) == text(&host())
+    ours && text(&block.mmp_nodename) == text(&host_name())
 }
 
 fn text(bytes: &[u8]) -> &[u8] {
@@ -142,7 +140,7 @@ fn text(bytes: &[u8]) -> &[u8] {
 }
 
 /// The name of this host, as a block holds it.
-fn host() -> [u8; 64] {
+fn host_name() -> [u8; 64] {
     let mut name = [0; 64];
     let system = rustix::system::uname();
     let bytes = system.nodename().to_bytes();
@@ -154,13 +152,12 @@ fn host() -> [u8; 64] {
 
 /// The name of a mark of this host.
 fn our_name() -> [u8; 32] {
-    let id = std::fs::read(MACHINE_ID).unwrap_or_default();
-    named_by(id.trim_ascii())
+    named_by(host::machine_id().as_deref())
 }
 
-fn named_by(machine_id: &[u8]) -> [u8; 32] {
+fn named_by(machine_id: Option<&str>) -> [u8; 32] {
     let mut bytes = OURS.to_vec();
-    if !machine_id.is_empty() {
+    if let Some(machine_id) = machine_id {
         let digest = Sha256::digest(machine_id);
         bytes.push(b' ');
         for byte in digest.iter().take(DIGEST_LEN) {
@@ -249,7 +246,7 @@ impl Place {
         }
         let mut mark = found;
         mark.mmp_seq = EXT4_MMP_SEQ_FSCK.into();
-        mark.mmp_nodename = host();
+        mark.mmp_nodename = host_name();
         mark.mmp_bdevname = our_name();
         self.write(device, &mut mark)?;
         pause(wait);
@@ -283,12 +280,15 @@ mod tests {
         let mut mark = MmpBlock::new_zeroed();
         mark.mmp_magic = uext4_ondisk::mmp::EXT4_MMP_MAGIC.into();
         mark.mmp_seq = EXT4_MMP_SEQ_FSCK.into();
-        mark.mmp_nodename = host();
+        mark.mmp_nodename = host_name();
         mark.mmp_bdevname = our_name();
         assert!(is_leftover(&mark));
-        mark.mmp_bdevname = named_by(b"0123456789abcdef0123456789abcdef");
+        mark.mmp_bdevname = named_by(Some("0123456789abcdef0123456789abcdef"));
         assert!(!is_leftover(&mark));
-        assert_eq!(text(&named_by(b"")), OURS);
-        assert_eq!(text(&named_by(b"1")).len(), OURS.len() + 1 + 2 * DIGEST_LEN);
+        assert_eq!(text(&named_by(None)), OURS);
+        assert_eq!(
+            text(&named_by(Some("1"))).len(),
+            OURS.len() + 1 + 2 * DIGEST_LEN
+        );
     }
 }

@@ -34,8 +34,8 @@ const FILLING: BitFlags<AccessFs> = make_bitflags!(AccessFs::{
     ReadFile | ReadDir | WriteFile | Truncate | Refer | RemoveFile | RemoveDir | MakeReg | MakeDir
         | MakeSym | MakeFifo | MakeSock | MakeChar | MakeBlock
 });
-/// Read by archives that name users, and by messages to a terminal.
-const FILES: [&str; 2] = ["/etc/passwd", "/etc/group"];
+/// Read by archives that name users, by messages to a terminal, and for the mark of a repair.
+const FILES: [&str; 3] = ["/etc/passwd", "/etc/group", "/etc/machine-id"];
 /// Devices without contents.
 const DEVICES: [&str; 4] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/tty"];
 /// What finding the address of a host and its certificate's authority reads.

@@ -17,7 +17,7 @@ use crate::base::disk::Disk;
 use crate::base::error::{Error, Result};
 use crate::base::invalid::Invalid;
 use crate::base::memory::{Memory, default_budget};
-use crate::base::rescue::{Rescue, Usable, superblock_at};
+use crate::base::rescue::{CutRepair, Rescue, Usable, superblock_at};
 use crate::file::evict;
 use crate::file::inode_ref::InodeRef;
 use crate::journal::error_record;
@@ -112,12 +112,7 @@ pub(crate) fn open_rw(
     }
     options.check()?;
     let claim = Claim::new(Arc::clone(&device))?;
-    // Not even a log is finished where a hash tree lies behind; a superblock that is damaged until
-    // then is looked at once it is whole.
-    if let Ok(usable) = Usable::primary(&*device) {
-        refuse_hash_tree(&*device, &usable.superblock)?;
-    }
-    let cut_repair = cut_repair::finish(&*device, &*clock)?;
+    let cut_repair = finish_cut_repair(&*device, &*clock)?;
     let Usable {
         superblock,
         mut rescue,
@@ -443,6 +438,15 @@ fn new_cache(
 fn refuse_hash_tree(device: &dyn BlockDevice, superblock: &SuperBlock) -> Result<()> {
     let len = Geometry::new(superblock)?.len_bytes();
     Ok(Tree::refuse_behind(device, len)?)
+}
+
+/// Finishes a repair that was cut off. Not even its log is written where a hash tree lies behind; a
+/// superblock that is damaged until then is looked at once it is whole.
+fn finish_cut_repair(device: &dyn BlockDevice, clock: &dyn Clock) -> Result<Option<CutRepair>> {
+    if let Ok(usable) = Usable::primary(device) {
+        refuse_hash_tree(device, &usable.superblock)?;
+    }
+    cut_repair::finish(device, clock)
 }
 
 /// Judges a superblock: what can be read, its shape, and whether the device holds all of it.
