@@ -12,6 +12,7 @@ mod directories;
 mod fast_commits;
 mod judge;
 mod kernel;
+mod lost_found;
 mod power_cut;
 mod randomly;
 mod structures;

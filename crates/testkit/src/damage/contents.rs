@@ -107,14 +107,49 @@ impl Contents {
         lost.take(5).collect()
     }
 
+    /// The names of `before` that the `other` still has and this does not, each for a file of the
+    /// same type: a line for each, the first few. A directory without its names is among them,
+    /// although all of its files may be kept elsewhere.
+    pub fn loses_names(&self, other: &Self, before: &Self) -> Vec<String> {
+        let [ours, theirs, before] = [self, other, before].map(Self::by_path);
+        let lost = before
+            .iter()
+            .filter(|&(path, file_type)| {
+                theirs.get(path) == Some(file_type) && ours.get(path) != Some(file_type)
+            })
+            .map(|(path, file_type)| format!("the name {path} of {file_type:?}"));
+        lost.take(5).collect()
+    }
+
+    /// The type of what each path leads to.
+    fn by_path(&self) -> BTreeMap<String, Option<FileType>> {
+        let of_directory = |directory: &Content| {
+            let path = directory.path.clone();
+            let child = move |(name, child): (&Vec<u8>, &Ino)| {
+                let content = self.inodes.get(child)?;
+                let path = format!("{path}/{}", String::from_utf8_lossy(name));
+                let file_type = FileType::from_mode(content.mode);
+                // It is made by those who need it.
+                let is_made = path == "/lost+found" && file_type == Some(FileType::Directory);
+                (!is_made).then_some((path, file_type))
+            };
+            directory.names.iter().filter_map(child).collect::<Vec<_>>()
+        };
+        self.inodes.values().flat_map(of_directory).collect()
+    }
+
     /// What the names lead to, and the paths of each. Of directories all are alike.
     fn held(&self) -> BTreeMap<Held, Vec<&str>> {
         let mut all = BTreeMap::<_, Vec<_>>::new();
-        // Where lost files go is made anew where it is missing, by those who need it.
         let names = self.inodes.values().flat_map(|content| &content.names);
-        let children = names.filter(|(name, _)| name.as_slice() != b"lost+found");
-        for content in children.filter_map(|(_, child)| self.inodes.get(child)) {
+        let children = names.filter_map(|(name, child)| Some((name, self.inodes.get(child)?)));
+        for (name, content) in children {
             let is_directory = FileType::from_mode(content.mode) == Some(FileType::Directory);
+            // Where lost files go is made anew where it is missing, by those who need it. A file
+            // of that name is one like others.
+            if is_directory && name == b"lost+found" {
+                continue;
+            }
             let held = Held {
                 file_type: FileType::from_mode(content.mode),
                 size: if is_directory { 0 } else { content.size },

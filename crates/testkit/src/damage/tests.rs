@@ -2,8 +2,9 @@
 
 use std::collections::HashSet;
 
-use super::{Sums, images, kinds};
-use crate::tools::has_tool;
+use super::{Contents, Sums, Survey, images, kinds};
+use crate::e2fsprogs::{debugfs_write, mke2fs};
+use crate::tools::{has_tool, scratch};
 
 #[test]
 fn every_kind_has_its_own_name_in_kebab_case() {
@@ -45,4 +46,23 @@ fn the_same_seed_makes_the_same_damage() {
     }
     let changes = [7, 7, 8].map(|seed| super::random::changes(image, seed));
     assert!(changes[0] == changes[1] && changes[0] != changes[2]);
+}
+
+#[test]
+fn a_file_in_the_place_of_lost_found_counts_and_the_directory_does_not() {
+    if !has_tool("mke2fs") {
+        return;
+    }
+    let dir = scratch();
+    let image = dir.path().join("image");
+    let contents = || Contents::new(&Survey::new(std::fs::read(&image).unwrap()));
+    mke2fs(&image, ["-t", "ext2", "-b", "1024"], "1M");
+    let with_directory = contents();
+    debugfs_write(&image, ["rmdir lost+found"]);
+    let without = contents();
+    assert_eq!(without.loses(&with_directory, &with_directory), [""; 0]);
+    debugfs_write(&image, ["symlink lost+found target"]);
+    let with_link = contents();
+    assert_eq!(without.loses(&with_link, &with_link).len(), 1);
+    assert_eq!(with_link.loses(&with_link, &with_link), [""; 0]);
 }

@@ -1,5 +1,5 @@
 //! After a repair the image is clean to e2fsck and to a second run, and what `e2fsck -fy` keeps of
-//! the files of before is kept.
+//! the files of before, and of their names, is kept.
 
 use uext4_testkit::has_tool;
 use uext4_testkit::mutants::Mutant;
@@ -52,7 +52,8 @@ fn judged(oracle: &Oracle, mutant: &Mutant) -> Compared {
             return Compared::Undecided("what e2fsck makes of it cannot be surveyed");
         }
     };
-    let lost = ours.loses(&theirs, &mutant.base.contents);
+    let mut lost = ours.loses(&theirs, &mutant.base.contents);
+    lost.extend(ours.loses_names(&theirs, &mutant.base.contents));
     if lost.is_empty() {
         return Compared::Same;
     }
