@@ -44,6 +44,10 @@ pub fn in_words(lost: Option<&Lost>) -> String {
                 counted(lost.with_structures, "file")
             ),
         ),
+        (
+            lost.journal_blocks,
+            format!("{} of the journal", counted(lost.journal_blocks, "block")),
+        ),
     ];
     let parts = parts.into_iter().filter(|(count, _)| *count != 0);
     let parts: Vec<_> = parts.map(|(_, words)| words).collect();

@@ -30,6 +30,7 @@ use uext4_blockdev::BlockDevice;
 use uext4_ondisk::Ino;
 
 use crate::error::{Error, Result};
+use crate::journal;
 use crate::options::Options;
 use crate::overlay::Overlay;
 use crate::report::Findings;
@@ -54,6 +55,9 @@ pub struct Lost {
     /// How many of the names are lost with an inode table or a root directory that is made anew,
     /// empty, because the one that was there was found nowhere.
     pub with_structures: u64,
+    /// Blocks of which the journal held a newer copy that was not replayed, because its log, or the
+    /// copy, is damaged: at most so many were committed and not yet in their places.
+    pub journal_blocks: u64,
     /// Some of the names, in the order of their directories.
     pub shown: Vec<LostName>,
 }
@@ -72,7 +76,13 @@ pub struct LostName {
 impl Lost {
     /// Whether nothing is lost.
     pub fn is_nothing(&self) -> bool {
-        self.files == 0 && self.names == 0 && self.bytes == 0 && self.attributes == 0
+        [
+            self.files,
+            self.names,
+            self.bytes,
+            self.attributes,
+            self.journal_blocks,
+        ] == [0; 5]
     }
 }
 
@@ -113,7 +123,13 @@ fn count(
     };
     let mut lost = Lost::default();
     let mut walked = walk::inodes(before, after, findings, &mut lost)?;
-    names::count(before, after, &mut walked, &findings.emptied(), &mut lost)?;
+    let emptied = findings.emptied();
+    names::count(before, after, &mut walked, &emptied, &mut lost)?;
+    lost.journal_blocks = emptied.left_out;
+    if emptied.log {
+        // Last, because it changes what the journal's superblock says.
+        lost.journal_blocks += journal::unreplayed(&before.state.volume, findings)?;
+    }
     Ok(Some(lost))
 }
 

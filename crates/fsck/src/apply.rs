@@ -21,7 +21,7 @@ use crate::undo;
 /// With multiple mount protection its block is claimed meanwhile; `pause` waits for other hosts.
 ///
 /// # Errors
-/// [`crate::Error::NoSpace`] if the file system has no room for the redo log, and there is no undo
+/// [`crate::Error::NoLogRoom`] if the file system has no room for the redo log, and there is no undo
 /// file; [`crate::Error::Refused`] if the undo file cannot be made. Nothing was written then. Of
 /// the device.
 pub fn in_place(
@@ -67,6 +67,7 @@ pub fn finish(
 /// Of the device: the copy is of no use then.
 pub fn to_copy(copy: &dyn BlockDevice, plan: &Overlay, writes: &Writes) -> Result<u64> {
     refuse_hash_tree(copy)?;
+    refuse_hash_tree(plan)?;
     writes.write_without_log(copy, plan)?;
     Ok(writes.count())
 }

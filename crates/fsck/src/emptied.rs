@@ -11,6 +11,10 @@ pub struct Emptied {
     pub tables: BTreeSet<GroupNr>,
     /// The root directory was.
     pub root: bool,
+    /// The log of the journal was, although it had to be replayed.
+    pub log: bool,
+    /// Blocks of the log that were not replayed, because their copies in it are damaged.
+    pub left_out: u64,
 }
 
 impl Emptied {

@@ -56,6 +56,16 @@ pub enum Error {
         /// What needs the block.
         what: &'static str,
     },
+    /// There is no room in the file system, nor in its journal, for the redo log.
+    #[error(
+        "no room is left in the file system for the log of {blocks} blocks that keeps a repair in \
+         place safe from power cuts; nothing was written. With an undo file (--undo), or into a copy \
+         (--into), none is needed"
+    )]
+    NoLogRoom {
+        /// How many blocks change.
+        blocks: u64,
+    },
     /// A repair would lose what was committed behind the log.
     #[error(
         "the journal holds fast commits, which are not replayed here where blocks have more than \

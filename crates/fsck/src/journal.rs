@@ -21,6 +21,7 @@ mod fast_commits;
 mod older;
 mod repair;
 mod spare;
+mod unreplayed;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -49,6 +50,7 @@ pub use fast_commits::FastCommits;
 pub use older::restore;
 pub use repair::{mend, set_fast_commit_blocks};
 pub use spare::spare;
+pub use unreplayed::unreplayed;
 
 /// Where the journal's map was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,10 +139,7 @@ pub fn replay(
         findings.report(finding);
     }
     let left_out = report_left_out(&found, &recovery, findings);
-    let torn = recovery.failed_commit.map(|sequence| {
-        let finding = Finding::new(JournalProblem::Torn, Place::inode(found.ino));
-        findings.report(finding.found(sequence))
-    });
+    let torn = report_torn(&found, &recovery, findings);
     let blocks = recovery.replay.blocks();
     let replayed = || {
         let finding = Finding::new(JournalProblem::Replay, Place::inode(found.ino));
@@ -162,6 +161,14 @@ pub fn replay(
     }))
 }
 
+/// Reports the transaction before which the log ends although it was committed.
+fn report_torn(found: &Found, recovery: &Recovery, findings: &Findings<'_>) -> Option<Cause> {
+    let sequence = recovery.failed_commit?;
+    findings.empty_log();
+    let finding = Finding::new(JournalProblem::Torn, Place::inode(found.ino));
+    Some(findings.report(finding.found(sequence)))
+}
+
 /// Reports the blocks of committed transactions that are damaged in the log: the homes that do not
 /// get them, each with its finding.
 fn report_left_out(
@@ -169,6 +176,7 @@ fn report_left_out(
     recovery: &Recovery,
     findings: &Findings<'_>,
 ) -> Vec<(Pblk, Cause)> {
+    findings.leave_out(recovery.left_out.len() as u64);
     let each = recovery.left_out.iter().map(|left_out| {
         let place = Place::inode(found.ino).block(left_out.log);
         let problem = match left_out.is_in_place {

@@ -74,13 +74,15 @@ pub fn while_claimed<T>(
     work: impl FnOnce() -> Result<T>,
 ) -> Result<T> {
     refuse_hash_tree(device)?;
+    // A superblock that was damaged does not say where the tree would be.
+    refuse_hash_tree(view)?;
     let claim = MmpClaim::begin(device, view, pause)?;
     let done = work();
     // With a part of it written, no other host may have the file system.
     if let Some(claim) = claim
         && matches!(
             done,
-            Ok(_) | Err(Error::Refused { .. } | Error::NoSpace { .. })
+            Ok(_) | Err(Error::Refused { .. } | Error::NoLogRoom { .. })
         )
     {
         claim.release(device)?;

@@ -73,6 +73,8 @@ struct LostLine {
     bytes: u64,
     attributes: u64,
     with_structures: u64,
+    #[serde(default)]
+    journal_blocks: u64,
 }
 
 impl LostLine {
@@ -83,6 +85,7 @@ impl LostLine {
             bytes: lost.bytes,
             attributes: lost.attributes,
             with_structures: lost.with_structures,
+            journal_blocks: lost.journal_blocks,
         }
     }
 }

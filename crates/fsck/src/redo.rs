@@ -157,14 +157,14 @@ impl Writes {
     /// Writes all changes of `plan` to `device`, the one below it, as the head of this file says.
     ///
     /// # Errors
-    /// Of the device: then the next run finishes what was begun. [`Error::NoSpace`] if there is no
+    /// Of the device: then the next run finishes what was begun. [`Error::NoLogRoom`] if there is no
     /// room for a log: nothing was written then.
     pub fn write(&self, device: &dyn BlockDevice, plan: &Overlay) -> Result<()> {
         if self.numbers.is_empty() {
             return Ok(());
         }
-        let no_room = Error::NoSpace {
-            what: "the redo log (an undo file, given by --undo, makes up for it)",
+        let no_room = Error::NoLogRoom {
+            blocks: self.count(),
         };
         let places = self.log.as_ref().ok_or(no_room)?;
         // The log of an earlier repair may lie where this one goes, and what it changes is part of

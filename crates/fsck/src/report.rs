@@ -267,6 +267,16 @@ impl<'a> Findings<'a> {
         self.emptied.lock().root = true;
     }
 
+    /// Notes that the log of the journal was emptied, although it had to be replayed.
+    pub fn empty_log(&self) {
+        self.emptied.lock().log = true;
+    }
+
+    /// Notes that so many blocks of the log were not replayed.
+    pub fn leave_out(&self, blocks: u64) {
+        self.emptied.lock().left_out += blocks;
+    }
+
     /// What was made anew, empty.
     pub fn emptied(&self) -> Emptied {
         self.emptied.lock().clone()

@@ -53,6 +53,8 @@ pub struct Xattrs {
     pub block: Option<Pblk>,
     /// Whether there is an encryption context that can be one.
     has_context: bool,
+    /// Whether the inode was marked as encrypted, and is not any more: it has no context.
+    pub lost_encryption: bool,
     /// What values in inodes of their own add to the use of the inode's owner: their clusters
     /// count in `i_blocks` too.
     pub values: ValueUse,
@@ -87,6 +89,7 @@ pub fn check(state: &State<'_>, ino: Ino, raw: &RawInode, bytes: &[u8]) -> Resul
         state.volume.update_raw_inode(ino, cause, |raw| {
             raw.i_flags = (raw.i_flags.get() & !InodeFlags::ENCRYPT.bits()).into();
         })?;
+        xattrs.lost_encryption = true;
     }
     Ok(xattrs)
 }

@@ -324,7 +324,13 @@ impl Worker<'_, '_> {
     }
 
     /// Examines the attributes of an inode.
-    fn attributes(&mut self, subject: &Subject<'_>) -> Result<Xattrs> {
-        xattr::check(self.state, subject.ino, &subject.raw, subject.bytes)
+    fn attributes(&mut self, subject: &mut Subject<'_>) -> Result<Xattrs> {
+        let xattrs = xattr::check(self.state, subject.ino, &subject.raw, subject.bytes)?;
+        if xattrs.lost_encryption {
+            // The names of a directory are judged as what they are from now on.
+            let flags = subject.raw.i_flags.get() & !InodeFlags::ENCRYPT.bits();
+            subject.raw.i_flags = flags.into();
+        }
+        Ok(xattrs)
     }
 }

@@ -1,6 +1,6 @@
 //! The fields of an inode, one by one: what its type and the features of the file system allow.
 
-use uext4_ondisk::extent::{EXT4_EXT_MAGIC, EXT4_MAX_EXTENT_DEPTH, header, max_entries};
+use uext4_ondisk::extent::{EXT4_EXT_MAGIC, header, max_entries};
 use uext4_ondisk::features::{Compat, Incompat, RoCompat};
 use uext4_ondisk::indirect::Reach;
 use uext4_ondisk::inode::{FileType, I_BLOCK_LEN, InodeFlags, S_IFREG};
@@ -335,12 +335,12 @@ pub fn is_whole_root(i_block: &[u8; I_BLOCK_LEN]) -> bool {
     header(i_block).is_some_and(|head| head.eh_max.get() == max_entries(I_BLOCK_LEN))
 }
 
-/// Whether `i_block` begins as an extent tree does.
+/// Whether `i_block` begins as an extent tree does, whatever depth it says: one wrong bit of that
+/// makes no inode garbage, and what the root names says better how deep the tree is.
 fn has_extent_header(i_block: &[u8; I_BLOCK_LEN]) -> bool {
     header(i_block).is_some_and(|head| {
         head.eh_magic.get() == EXT4_EXT_MAGIC
             && head.eh_max.get() <= max_entries(I_BLOCK_LEN)
             && head.eh_entries.get() <= head.eh_max.get()
-            && head.eh_depth.get() <= EXT4_MAX_EXTENT_DEPTH
     })
 }

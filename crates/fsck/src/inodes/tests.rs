@@ -23,6 +23,7 @@ use crate::overlay::Overlay;
 use crate::report::{Findings, Observer};
 use crate::state::State;
 use crate::superblock;
+use crate::tests::TestImage;
 
 #[derive(Default)]
 struct Names(Mutex<Vec<&'static str>>);
@@ -361,4 +362,28 @@ fn a_million_extents_of_one_file_take_time_in_proportion() {
         many < limit,
         "{few:?} for 100,000 and {many:?} for 1,000,000"
     );
+}
+
+#[test]
+fn one_wrong_bit_of_the_depth_with_a_wrong_checksum_costs_no_file() {
+    const SIZE: usize = 2222;
+    let image = TestImage::new("-t ext4 -b 1024", "4M");
+    image.file("f", &[7; SIZE]);
+    let whole = fs::read(image.path()).unwrap();
+    let is_inode = |inode: &&[u8]| inode[4..8] == (SIZE as u32).to_le_bytes();
+    let at = whole
+        .chunks(256)
+        .position(|inode| is_inode(&inode))
+        .unwrap()
+        * 256;
+    for bit in 0..16 {
+        image.change(|bytes| {
+            bytes.copy_from_slice(&whole);
+            bytes[at + 0x2E + bit / 8] ^= 1 << (bit % 8);
+        });
+        let found = image.repair();
+        assert!(found.contains(&"inode-checksum"), "{bit}: {found:?}");
+        let after = fs::read(image.path()).unwrap();
+        assert_eq!(after[at + 0x28..][..20], whole[at + 0x28..][..20], "{bit}");
+    }
 }

@@ -197,6 +197,9 @@ fn log(volume: &Volume, found: &Found, findings: &Findings<'_>) -> Result<()> {
                 _ => JournalProblem::Damaged,
             };
             let cause = findings.report(Finding::new(problem, place()));
+            if needs_recovery {
+                findings.empty_log();
+            }
             let mut log = empty(volume, found);
             log.s_sequence = fresh_sequence(volume, found)?.into();
             put_log_superblock(volume, &found.map, &log, cause)?;

@@ -133,7 +133,7 @@ fn without_room_for_a_log_nothing_is_written() {
     let writes = Writes::new(&plan, &used).unwrap();
     assert!(matches!(
         writes.write(&device, &plan),
-        Err(Error::NoSpace { .. })
+        Err(Error::NoLogRoom { .. })
     ));
     assert_eq!(device.stats().changes(), 0);
     writes.write_without_log(&device, &plan).unwrap();

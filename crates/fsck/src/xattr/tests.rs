@@ -1,5 +1,6 @@
 //! Attributes that debugfs has set, with bytes changed.
 
+use uext4_ondisk::inode::InodeFlags;
 use uext4_testkit::e2fsprogs::debugfs;
 
 use crate::tests::TestImage;
@@ -97,4 +98,30 @@ fn an_encrypted_file_without_a_context_is_not_encrypted() {
     image.file("f", b"contents");
     image.debugfs(&["sif f flags 0x80800"]);
     assert_eq!(image.repair(), ["xattr-encryption-missing"]);
+}
+
+#[test]
+fn a_directory_that_is_marked_as_encrypted_keeps_its_names() {
+    for options in [
+        "-t ext4 -b 1024",
+        "-t ext4 -b 1024 -O encrypt",
+        "-t ext4 -b 1024 -O encrypt,inline_data -I 256",
+    ] {
+        let image = TestImage::new(options, "16M");
+        image.debugfs(&["mkdir d", "mkdir d/e", "symlink d/link target"]);
+        for nr in 0..30 {
+            image.file(&format!("d/{nr}"), b"contents");
+        }
+        let flags = InodeFlags::ENCRYPT.bits() | raw_flags(&image, "d");
+        image.debugfs(&[&format!("sif d flags {flags:#x}")]);
+        assert_eq!(image.repair(), ["xattr-encryption-missing"], "{options}");
+    }
+}
+
+/// `i_flags` of a path.
+fn raw_flags(image: &TestImage, path: &str) -> u32 {
+    let said = debugfs(image.path(), &format!("stat {path}"));
+    let flags = said.split("Flags: 0x").nth(1).unwrap();
+    let digits = flags.split_whitespace().next().unwrap();
+    u32::from_str_radix(digits, 16).unwrap()
 }

@@ -132,7 +132,7 @@ fn cut_of(damaged: &MemoryDevice, count: &AtomicU64) -> Result<(), String> {
     match apply::in_place(&whole, overlay, &writes, None, &|_| ()) {
         Ok(0) => return Ok(()),
         // Such a repair needs an undo file.
-        Err(Error::NoSpace { .. }) => return Ok(()),
+        Err(Error::NoLogRoom { .. }) => return Ok(()),
         result => result.map_err(|error| error.to_string())?,
     };
     let changes = whole.stats().changes();

@@ -82,3 +82,58 @@ fn what_e2fsck_keeps_of_a_log_with_a_damaged_block_is_kept() {
         assert_eq!(missing, [""; 0], "home {:?}", block.home);
     }
 }
+
+/// How many blocks of the log are not what lies in their places.
+fn waiting(image: &[u8], whole: &Recovery) -> u64 {
+    let at = |Pblk(block): Pblk| &image[block as usize * 1024..][..1024];
+    let blocks = whole.replay.blocks().iter();
+    blocks
+        .filter(|block| at(block.log) != at(block.home))
+        .count() as u64
+}
+
+#[test]
+fn what_an_emptied_log_held_is_counted() {
+    if !can_mount() || !has_tool("e2fsck") {
+        return;
+    }
+    let dir = scratch();
+    let image = cut_off(dir.path());
+    let whole = recovery(&image);
+    let waiting = waiting(&image, &whole);
+    assert!(waiting > 10, "{waiting}");
+    let survey = Survey::new(image.clone());
+    let first = survey.known(Ino::JOURNAL).unwrap().blocks[0].pblk.0 as usize * 1024;
+    // Of the journal's superblock: magic, size of blocks, length, first block, known features.
+    for (field, mask) in [(0, 1), (0xC, 1), (0x10, 0x80), (0x17, 1), (0x2B, 2)] {
+        let mut damaged = image.clone();
+        damaged[first + field] ^= mask;
+        let outcome = ask(Asked::Plan, &damaged).unwrap();
+        let names = outcome.findings.iter();
+        let mut names = names.map(|(_, finding)| finding.problem.info().name);
+        assert!(names.any(|name| name == "journal-damaged"), "{field}");
+        let lost = outcome.lost.unwrap();
+        assert!(!lost.is_nothing());
+        assert!(lost.journal_blocks >= waiting, "{field}: {lost:?}");
+        assert_eq!(lost.with_structures, 0, "-y is not refused");
+    }
+    // Sound, and replayed: nothing is lost.
+    let outcome = ask(Asked::Plan, &image).unwrap();
+    assert!(outcome.lost.unwrap().is_nothing());
+    // Where a transaction is damaged, those before it are no loss.
+    let commits = survey.known(Ino::JOURNAL).unwrap().blocks.iter();
+    let is_commit = |at: &&uext4_testkit::damage::Mapped| {
+        let block = &image[at.pblk.0 as usize * 1024..][..12];
+        block.starts_with(&[0xC0, 0x3B, 0x39, 0x98, 0, 0, 0, 2])
+    };
+    let commits: Vec<_> = commits.filter(is_commit).collect();
+    let mut last = waiting + 1;
+    for commit in [commits[1], commits[commits.len() / 2]] {
+        let mut damaged = image.clone();
+        damaged[commit.pblk.0 as usize * 1024 + 0x10] ^= 1;
+        let outcome = ask(Asked::Plan, &damaged).unwrap();
+        let lost = outcome.lost.unwrap().journal_blocks;
+        assert!((1..last).contains(&lost), "{lost} of {waiting}");
+        last = lost;
+    }
+}
