@@ -6,12 +6,12 @@ use std::num::NonZeroUsize;
 
 use clap::Args;
 use parking_lot::Mutex;
-use uext4_blockdev::{Clock as _, SystemClock};
+use uext4_blockdev::{Clock as _, Error as BlockError, SystemClock};
 use uext4_fsck::tune::Make;
 use uext4_fsck::{Error, Finding, Observer, Options, Outcome, Progress, SharedBlocks};
 
 use crate::args::{ImageArgs, parse_size};
-use crate::failure::{Exit, Failure};
+use crate::failure::{DROP_VERITY, Exit, Failure};
 use crate::interrupt;
 use crate::json::Json;
 use crate::progress::Examining;
@@ -67,12 +67,18 @@ impl ExamineArgs {
 /// The failure of an examination or a repair.
 pub fn failure(image: impl fmt::Display, error: &Error) -> Failure {
     let exit = match error {
-        Error::NotExt4 { .. } | Error::CutOff { .. } | Error::NoSpace { .. } => Exit::Damaged,
+        Error::NotExt4 { .. }
+        | Error::CutOff { .. }
+        | Error::NoSpace { .. }
+        | Error::NoLogRoom { .. } => Exit::Damaged,
         Error::Cancelled => Exit::Interrupted,
         _ => Exit::CouldNot,
     };
     let failure = Failure::new(exit, format_args!("{image}: {error}"));
     match error {
+        Error::Device(BlockError::Verified { .. } | BlockError::ReadOnlyPartition { .. }) => {
+            failure.hint(DROP_VERITY)
+        }
         Error::NotExt4 { .. } => {
             failure.hint("--superblock and --block-size name a backup that is known")
         }

@@ -91,8 +91,6 @@ system themselves if only one partition holds one. All commands that open an ima
 
   --partition N|LABEL|UUID
                         Use this partition of a partitioned disk
-  --drop-verity         Change what a dm-verity hash tree covers, or a partition marked as
-                        read-only, and give the tree and the mark up
   --offset BYTES        The file system starts BYTES into the image (1048576, 1M, 2048s)
 
 Commands that read an image never write to it. A journal that needs recovery is replayed in
@@ -108,6 +106,8 @@ consistent. If uext4 has mounted the image, its daemon makes the changes, and pr
 mount see them at once; a directory of the mount may be given, too. They also accept, on an image
 that is not mounted:
 
+  --drop-verity         Change what a dm-verity hash tree covers, or a partition marked as
+                        read-only, and give the tree and the mark up
   --options NAME=VALUE,…
                         Options of the engine, as `uext4 mount -o` has them: stripe=N, discard,
                         dirty_ratio=10, …; `uext4 mount --help-options` lists them

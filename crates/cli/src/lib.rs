@@ -32,6 +32,7 @@ mod fsck_progress;
 mod grep;
 mod group_space;
 mod grower;
+mod guarded;
 mod guesses;
 mod help;
 mod helper;
@@ -107,7 +108,10 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
     }
     let ended = |exit: Exit| ExitCode::from(messages::code(exit));
     let parsed = command_line::command().try_get_matches_from(&words);
-    let known = parsed.and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
+    let known = parsed.and_then(|matches| {
+        process_options::refuse_needless(&matches)?;
+        Ok((Cli::from_arg_matches(&matches)?, matches))
+    });
     let (cli, matches) = match known {
         Ok(known) => known,
         Err(error) => {

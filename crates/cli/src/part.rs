@@ -92,15 +92,13 @@ pub fn part_to_write(
 }
 
 /// Why the file system may only be read; `None` if nothing protects it, or it is not found.
-pub fn protection(args: &PlaceArgs) -> Option<String> {
+pub fn protection(args: &PlaceArgs) -> Option<Error> {
     // What cannot be opened is for who opens it to report.
     let whole = FileDevice::open(&args.image, Access::ReadOnly).ok()?;
     let whole: Arc<dyn BlockDevice> = Arc::new(whole);
     let opened = window(&whole, args).ok()?.open_to_write(whole);
     match opened.and_then(|part| refuse_tree_behind(&part)) {
-        Err(error @ (Error::Verified { .. } | Error::ReadOnlyPartition { .. })) => {
-            Some(error.to_string())
-        }
+        Err(error @ (Error::Verified { .. } | Error::ReadOnlyPartition { .. })) => Some(error),
         _ => None,
     }
 }
@@ -162,15 +160,25 @@ fn give_up(whole: &Arc<dyn BlockDevice>, window: &mut Window) -> Result<(), Erro
         partition.attributes &= !READ_ONLY;
     }
     let part = window.open(Arc::clone(whole))?;
-    if let Some(len) = len_of(&part)
-        && let Some(tree) = Tree::behind(&part, len)?
-    {
-        tree.wipe(&part)?;
-        let at = tree.at.saturating_add(window.start);
-        messages::warning(format_args!(
-            "the dm-verity hash tree at byte {at} is given up"
-        ));
+    match len_of(&part) {
+        Some(len) => give_up_tree(&part, len, window.start),
+        None => Ok(()),
     }
+}
+
+/// Gives up the hash tree behind the first `len` bytes of a part that begins at byte `start`.
+///
+/// # Errors
+/// Of the device.
+pub fn give_up_tree(part: &dyn BlockDevice, len: u64, start: u64) -> Result<(), Error> {
+    let Some(tree) = Tree::behind(part, len)? else {
+        return Ok(());
+    };
+    tree.wipe(part)?;
+    let at = tree.at.saturating_add(start);
+    messages::warning(format_args!(
+        "the dm-verity hash tree at byte {at} is given up"
+    ));
     Ok(())
 }
 

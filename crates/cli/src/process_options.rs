@@ -1,9 +1,14 @@
-//! Options that most commands have, and that say how the process runs.
+//! Options that most commands have, and that say how the process runs; and one that only those have
+//! that write.
 
-use clap::{Arg, ArgAction};
+use clap::error::ErrorKind;
+use clap::{Arg, ArgAction, ArgMatches};
 
 use crate::args::parse_size;
 use crate::reach;
+
+/// Gives up what protects an image.
+const DROP_VERITY: &str = "drop_verity";
 
 /// Adds the options that say how a command runs, whatever it does, where it has none of that name.
 pub fn with_process_options(command: clap::Command) -> clap::Command {
@@ -22,10 +27,16 @@ pub fn with_process_options(command: clap::Command) -> clap::Command {
         .help("Do not give up paths and system calls that are not needed");
     command.mut_subcommands(|command| {
         let is_confined = reach::is_confined(command.get_name());
-        let has_memory = command.get_arguments().any(|arg| arg.get_id() == "memory");
+        let has = |name| command.get_arguments().any(|arg| arg.get_id() == name);
+        let has_memory = has("memory");
+        let hides_drop = reach::only_reads(command.get_name()) && has(DROP_VERITY);
         let takes_memory = is_confined || command.get_name() == "mount";
         let command = match takes_memory && !has_memory {
             true => command.arg(shared(memory.clone())),
+            false => command,
+        };
+        let command = match hides_drop {
+            true => command.mut_arg(DROP_VERITY, |arg| arg.hide(true)),
             false => command,
         };
         match is_confined {
@@ -33,4 +44,25 @@ pub fn with_process_options(command: clap::Command) -> clap::Command {
             false => command,
         }
     })
+}
+
+/// Refuses to give up what protects an image for a command that only reads it.
+///
+/// # Errors
+/// With the command and what it does.
+pub fn refuse_needless(matches: &ArgMatches) -> Result<(), clap::Error> {
+    let Some((name, given)) = matches.subcommand() else {
+        return Ok(());
+    };
+    let is_given = given.try_get_one::<bool>(DROP_VERITY).ok().flatten();
+    match is_given == Some(&true) && reach::only_reads(name) {
+        true => Err(clap::Error::raw(
+            ErrorKind::ArgumentConflict,
+            format_args!(
+                "--drop-verity: `uext4 {name}` only reads the image, and needs no protection to be \
+                 given up\n"
+            ),
+        )),
+        false => Ok(()),
+    }
 }

@@ -124,6 +124,12 @@ pub fn is_confined(command: &str) -> bool {
     paths_of(command).is_some()
 }
 
+/// Whether a command does no more with an image than read it, or copy it.
+pub fn only_reads(command: &str) -> bool {
+    let paths = paths_of(command).unwrap_or_default();
+    paths.contains(&IMAGE) && command != "clone"
+}
+
 fn paths_of(command: &str) -> Option<&'static [(&'static str, Use)]> {
     let of = PATHS.iter().find(|(name, _)| *name == command);
     of.map(|(_, paths)| *paths)

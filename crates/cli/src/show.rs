@@ -4,7 +4,9 @@
 //! escaped the way `ls -b` does, always, so that a pipe sees the same as the eye.
 
 use std::borrow::Cow;
+use std::ffi::OsStr;
 use std::fmt::Write as _;
+use std::os::unix::ffi::OsStrExt;
 
 use uext4_ondisk::inode::{FileType, Timestamp};
 
@@ -33,6 +35,20 @@ pub fn escaped(bytes: &[u8]) -> String {
         octal(&mut shown, chunk.invalid());
     }
     shown
+}
+
+/// A name as a word for a shell, so that a command line can be copied as it is shown.
+pub fn for_shell(word: &OsStr) -> String {
+    let bytes = word.as_bytes();
+    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"%+,-./:=@_".contains(byte);
+    let text = escaped(bytes);
+    if !bytes.is_empty() && bytes.iter().all(is_plain) {
+        return text;
+    }
+    match text.as_bytes() == bytes {
+        true => format!("'{}'", text.replace('\'', r"'\''")),
+        false => format!("$'{}'", text.replace('\'', r"\'")),
+    }
 }
 
 /// A text whose names may be escaped already, with what is harmful in it escaped.
@@ -181,6 +197,26 @@ mod tests {
             (u64::MAX, "16E"),
         ] {
             assert_eq!(size_short(bytes), shown, "{bytes}");
+        }
+    }
+
+    #[test]
+    fn a_shell_reads_the_name_that_was_meant() {
+        for (name, word) in [
+            ("/a/disk-1.img", "/a/disk-1.img"),
+            ("", "''"),
+            ("my disk.img", "'my disk.img'"),
+            ("it's", r"'it'\''s'"),
+            ("$(rm)", "'$(rm)'"),
+            ("a\nb'", r"$'a\nb\''"),
+        ] {
+            assert_eq!(for_shell(name.as_ref()), word);
+            let said = std::process::Command::new("bash")
+                .args(["-c", &format!("printf %s {word}")])
+                .output();
+            if let Ok(said) = said {
+                assert_eq!(said.stdout, name.as_bytes());
+            }
         }
     }
 

@@ -18,6 +18,7 @@ use crate::args::{ImageArgs, PlaceArgs, WriteArgs};
 use crate::examination::{self, ExamineArgs};
 use crate::failure::{Exit, Failure};
 use crate::fsck_progress::Reporting;
+use crate::guarded::Guarded;
 use crate::show::escaped;
 use crate::{interrupt, kernel_mount, losses, open};
 
@@ -250,19 +251,21 @@ fn examine(args: &FsckArgs, out: &mut Output) -> Result<Exit, Failure> {
         true => Access::ReadOnly,
         false => Access::ReadWrite,
     };
-    let device = match args.no || args.preen || args.automatic {
-        true => open::to_examine(&examine.image, access)?,
-        false => open::to_salvage(&examine.image, access)?,
+    let guarded = match args.no || args.preen || args.automatic {
+        true => Guarded::open(open::to_examine, &examine.image, access)?,
+        false => Guarded::open(open::to_salvage, &examine.image, access)?,
     };
+    let device = guarded.device();
     kernel_mount::warn(args.device());
     let _deferred = interrupt::defer();
     let how = args.how();
-    let finished = !args.no && repair::finish_repair(&examine, &how, &device)?;
+    let may_finish = !args.no && !guarded.is_protected();
+    let finished = may_finish && repair::finish_repair(&examine, &how, device)?;
     let reporting = Reporting::new(args.progress, args.device())?;
-    let mut outcome = repair::make_plan(&examine, &how, &device, &reporting)?;
+    let mut outcome = repair::make_plan(&examine, &how, device, &reporting)?;
     reporting.end();
     if !args.no {
-        let recorded = outcome.record(When::Always, examination::now());
+        let recorded = outcome.record(when_recorded(&guarded), examination::now());
         recorded.map_err(|error| examine.failure(&error))?;
     }
     let writes = Writes::new(&outcome.overlay, &outcome.used);
@@ -278,21 +281,30 @@ fn examine(args: &FsckArgs, out: &mut Output) -> Result<Exit, Failure> {
         return Ok(repair::unchanged(&outcome, finished));
     }
     out.flush()?;
+    guarded.refuse_writing(&examine.image.place)?;
     if matches!(outcome.record, Record::Alone | Record::Unclean) {
-        repair::carry_out(&examine, &how, &device, &outcome, &writes)?;
+        repair::carry_out(&examine, &how, &guarded, &outcome, &writes)?;
         return Ok(match outcome.record {
             Record::Unclean => Exit::Repaired,
             _ => repair::unchanged(&outcome, finished),
         });
     }
     repair::decide(args.device(), &how, &outcome, &writes)?;
-    repair::carry_out(&examine, &how, &device, &outcome, &writes)?;
+    repair::carry_out(&examine, &how, &guarded, &outcome, &writes)?;
     writeln!(
         out,
         "{}: ***** FILE SYSTEM WAS MODIFIED *****",
         args.device().display()
     )?;
     Ok(Exit::Repaired)
+}
+
+/// That it was examined is not worth a write to what is protected.
+fn when_recorded(guarded: &Guarded) -> When {
+    match guarded.is_protected() {
+        true => When::WithRepairs,
+        false => When::Always,
+    }
 }
 
 fn print(args: &FsckArgs, outcome: &Outcome, out: &mut Output) -> Result<(), Failure> {

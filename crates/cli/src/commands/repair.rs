@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use uext4_blockdev::partition::Name;
 use uext4_blockdev::{Access, BlockDevice};
 use uext4_fsck::plan_file::{self, Recorded, WriteLine};
 use uext4_fsck::{
@@ -14,12 +15,14 @@ use uext4_fsck::{
 };
 
 use super::Output;
+use crate::args::PlaceArgs;
 use crate::examination::{self, ExamineArgs, Watching, counted};
 use crate::failure::{Exit, Failure};
+use crate::guarded::Guarded;
 use crate::image_copy::{Copy, must_not_exist};
 use crate::losses;
 use crate::messages;
-use crate::show::escaped;
+use crate::show::{escaped, for_shell};
 use crate::{identify, interrupt, kernel_mount, open, still};
 
 /// Repair a damaged file system, after showing what will be done
@@ -42,7 +45,8 @@ pub struct RepairArgs {
     #[command(flatten)]
     pub how: How,
     /// Print all findings and all writes, and change nothing
-    #[arg(short = 'n', long, conflicts_with_all = ["apply", "yes", "preen", "undo", "into"])]
+    #[arg(short = 'n', long)]
+    #[arg(conflicts_with_all = ["apply", "yes", "preen", "undo", "into", "drop_verity"])]
     pub plan: bool,
     /// Write the plan in this file, made by `--plan --json`; refused if the image has changed since
     #[arg(long, value_name = "PLAN", conflicts_with_all = ["preen", "into"])]
@@ -102,7 +106,8 @@ pub fn run(args: &RepairArgs, out: &mut Output) -> Result<Exit, Failure> {
     for made in args.how.into.iter().chain(&args.how.undo) {
         must_not_exist(made)?;
     }
-    let device = open::to_salvage(&args.examine.image, access)?;
+    let guarded = Guarded::open(open::to_salvage, &args.examine.image, access)?;
+    let device = Arc::clone(guarded.device());
     match args.how.into {
         Some(_) => {
             still::must_not_be_mounted(image)?;
@@ -112,10 +117,10 @@ pub fn run(args: &RepairArgs, out: &mut Output) -> Result<Exit, Failure> {
     }
     let _deferred = interrupt::defer();
     if let Some(path) = &args.apply {
-        return apply_plan(args, path, &device, out);
+        return apply_plan(args, path, &guarded, out);
     }
     let mut finished = false;
-    if access == Access::ReadWrite {
+    if access == Access::ReadWrite && !guarded.is_protected() {
         finished = finish_repair(&args.examine, &args.how, &device)?;
     }
     // A plan that may be kept says what it was made from.
@@ -144,8 +149,9 @@ pub fn run(args: &RepairArgs, out: &mut Output) -> Result<Exit, Failure> {
         return Ok(unchanged(&outcome, finished));
     }
     out.flush()?;
+    guarded.refuse_writing(&args.examine.image.place)?;
     decide(image, &args.how, &outcome, &writes)?;
-    carry_out(&args.examine, &args.how, &device, &outcome, &writes)?;
+    carry_out(&args.examine, &args.how, &guarded, &outcome, &writes)?;
     if writes.count() == 0 {
         return Ok(Exit::Success);
     }
@@ -314,50 +320,86 @@ pub fn decide(image: &Path, how: &How, outcome: &Outcome, writes: &Writes) -> Re
 pub fn carry_out(
     args: &ExamineArgs,
     how: &How,
-    device: &Arc<dyn BlockDevice>,
+    guarded: &Guarded,
     outcome: &Outcome,
     writes: &Writes,
 ) -> Result<(), Failure> {
-    let image = &args.image.place.image;
+    let place = &args.image.place;
+    let image = &place.image;
     interrupt::stop_if_requested()?;
     let Some(into) = &how.into else {
+        let device = guarded.to_write(place, &outcome.overlay)?;
         let undo = how.undo.as_deref();
         let is_record = matches!(outcome.record, Record::Alone | Record::Unclean);
         let done = match is_record && undo.is_none() {
-            true => outcome.write_record(&**device, &pause),
-            false => apply::in_place(&**device, &outcome.overlay, writes, undo, &pause).map(drop),
+            true => outcome.write_record(&*device, &pause),
+            false => apply::in_place(&*device, &outcome.overlay, writes, undo, &pause).map(drop),
         };
-        return done.map_err(|error| args.failure(&error));
+        return done.map_err(|error| {
+            let failure = args.failure(&error);
+            match error {
+                Error::NoLogRoom { .. } => failure.hint(without_log(place)),
+                _ => failure,
+            }
+        });
     };
     let copy = Copy::of(image, None, into, |_| interrupt::stop_if_requested())?;
-    let part = open::part_to_write(Arc::new(copy.device()?), &args.image.place)?;
+    if writes.count() == 0 {
+        return copy.finish();
+    }
+    let part = open::part_to_write(Arc::new(copy.device()?), place)?;
     let done = apply::to_copy(&*part, &outcome.overlay, writes);
     done.map_err(|error| args.failure(&error))?;
     drop(part);
     copy.finish()
 }
 
+/// The two ways to repair an image that has no room for a log.
+fn without_log(place: &PlaceArgs) -> String {
+    let name = |end: &str| {
+        let mut name = place.image.as_os_str().to_owned();
+        name.push(end);
+        for_shell(&name)
+    };
+    let (image, undo, new) = (name(""), name(".undo"), name(".repaired"));
+    let at = match (place.offset, &place.partition) {
+        (Some(offset), _) => format!("--offset {offset} "),
+        (None, Some(Name::Number(number))) => format!("--partition {number} "),
+        (None, Some(Name::Text(name))) => format!("--partition {} ", for_shell(name.as_ref())),
+        (None, None) => String::new(),
+    };
+    format!(
+        "`uext4 repair -y {at}--undo {undo} {image}` repairs it in place, and `uext4 undo {at}{undo} \
+         {image}` takes that back, also after a power cut; `uext4 repair -y {at}--into {new} {image}` \
+         leaves it as it is"
+    )
+}
+
 fn apply_plan(
     args: &RepairArgs,
     path: &Path,
-    device: &Arc<dyn BlockDevice>,
+    guarded: &Guarded,
     out: &mut Output,
 ) -> Result<Exit, Failure> {
     let failed = |error| args.examine.failure(&error);
+    let place = &args.examine.image.place;
     let file = File::open(path).map_err(|error| Failure::io(path.display(), &error))?;
     let memory = args.examine.options().memory;
-    let plan = plan_file::read(&mut BufReader::new(file), device, memory).map_err(failed)?;
+    let plan = plan_file::read(&mut BufReader::new(file), guarded.device(), memory);
+    let plan = plan.map_err(failed)?;
     let undo = args.how.undo.as_deref();
     interrupt::stop_if_requested()?;
-    let count = apply::in_place(&**device, &plan.overlay, &plan.writes, undo, &pause);
+    if plan.writes.count() == 0 {
+        writeln!(out, "the plan writes nothing")?;
+        return Ok(Exit::Success);
+    }
+    let device = guarded.to_write(place, &plan.overlay)?;
+    let count = apply::in_place(&*device, &plan.overlay, &plan.writes, undo, &pause);
     let count = count.map_err(failed)?;
     if !args.json {
         writeln!(out, "repaired: {} written", counted(count, "block"))?;
     }
-    Ok(match count {
-        0 => Exit::Success,
-        _ => Exit::Repaired,
-    })
+    Ok(Exit::Repaired)
 }
 
 fn print(

@@ -230,7 +230,13 @@ fn change(
         undo,
         &repair::pause,
     );
-    let blocks = blocks.map_err(failed)? + u64::from(cleared);
+    let blocks = blocks.map_err(|error| match error {
+        Error::NoLogRoom { .. } => failed(error).hint(
+            "`--undo FILE` changes it all the same, and `uext4 undo FILE IMAGE` takes it back",
+        ),
+        error => failed(error),
+    });
+    let blocks = blocks? + u64::from(cleared);
     let said = format_args!("changed: {} written", counted(blocks, "block"));
     print_written(blocks, args.json, said, out)?;
     Ok(())

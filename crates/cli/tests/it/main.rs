@@ -26,6 +26,8 @@
 //! | [`checking`] | does `check` find what e2fsck finds, and end as it says? |
 //! | [`unable`] | where no repair can be made: is that said, and nothing half-done? |
 //! | [`repairing`] | is a plan shown, applied, undone, and made in a copy as asked? |
+//! | [`full`] | is a full file system repaired in the two ways that the refusal names? |
+//! | [`cut_tune`] | what does each command do where a power cut ended `tune`? |
 //! | [`fsck`] | does it do as e2fsck for fsck(8), systemd and the initial RAM disks? |
 //! | [`salvaging`] | is what can be read out of a damaged image there, with its record? |
 //! | [`undeleting`] | do deleted files come back whole, or not at all? |
@@ -80,6 +82,7 @@ mod comparing;
 mod confined;
 mod copies;
 mod crowd;
+mod cut_tune;
 mod daemon;
 mod direct;
 mod documents;
@@ -90,6 +93,7 @@ mod finished;
 mod flags;
 mod foreign;
 mod fsck;
+mod full;
 mod growing;
 mod growing_mounted;
 mod help;

@@ -36,7 +36,7 @@ fn build(dir: &Path, more: &[&str]) -> (PathBuf, String) {
 fn is_refused(image: &Path, hello: &Path, hash: &str, words: &str) {
     let name = text(image);
     let before = fs::read(image).unwrap();
-    let commands: [&[&str]; 11] = [
+    let commands: [&[&str]; 9] = [
         &["put", name, text(hello), "/new"],
         &["mkdir", name, "/new"],
         &["rm", name, "/hello"],
@@ -44,8 +44,6 @@ fn is_refused(image: &Path, hello: &Path, hash: &str, words: &str) {
         &["grow", name, "+10M"],
         &["grow", "--with-partition", name, "+10M"],
         &["shrink", "--min", name],
-        &["repair", "-y", "-D", name],
-        &["fsck", "-y", "-f", name],
         &["trim", name],
         &["quota", name, "--set", "user:1000", "1M", "2M"],
     ];
@@ -54,7 +52,7 @@ fn is_refused(image: &Path, hello: &Path, hash: &str, words: &str) {
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success(), "{command:?}: {said}");
         assert!(fs::read(image).unwrap() == before, "{command:?}");
-        if ["put", "tune", "repair", "shrink"].contains(&command[0]) {
+        if ["put", "tune", "shrink"].contains(&command[0]) {
             assert!(said.contains(words), "{command:?}: {said}");
             assert!(said.contains("--drop-verity"), "{command:?}: {said}");
         }
@@ -63,9 +61,36 @@ fn is_refused(image: &Path, hello: &Path, hash: &str, words: &str) {
         &["ls", name, "/"][..],
         &["check", name],
         &["tar", name, "/"],
+        // There is nothing to repair.
+        &["repair", "-y", name],
+        &["repair", "-p", name],
+        &["repair", "-y", "--drop-verity", name],
+        &["fsck", "-y", "-f", name],
+        &["fsck", "-p", name],
+        &["sync", name],
     ] {
         uext4_ok(command);
+        assert!(fs::read(image).unwrap() == before, "{command:?}");
     }
+    for reader in [
+        &["ls", name][..],
+        &["cat", name, "/hello"],
+        &["check", name],
+        &["info", name],
+        &["tar", name, "/"],
+        &["manifest", name],
+        &["salvage", name, "-o", "never-made"],
+        &["repair", "--plan", name],
+    ] {
+        let output = uext4(&[reader, &["--drop-verity"]].concat());
+        let said = String::from_utf8_lossy(&output.stderr);
+        let code = if reader[0] == "repair" { 16 } else { 2 };
+        assert_eq!(output.status.code(), Some(code), "{reader:?}: {said}");
+        assert!(said.contains("--drop-verity"), "{reader:?}: {said}");
+        assert!(fs::read(image).unwrap() == before, "{reader:?}");
+    }
+    is_repaired_only_on_demand(image, words);
+    fs::write(image, &before).unwrap();
     let info: Value = serde_json::from_slice(&uext4_ok(&["info", "--json", name])).unwrap();
     assert_eq!(info["verity_root_hash"].as_str(), Some(hash));
     let copy = image.with_extension("copy");
@@ -73,6 +98,47 @@ fn is_refused(image: &Path, hello: &Path, hash: &str, words: &str) {
     assert!(!cloned.status.success() && !copy.exists());
     uext4_ok(&["clone", "--keep-uuid", name, text(&copy)]);
     assert!(fs::read(&copy).unwrap() == before);
+}
+
+/// Where there is something to repair, that is refused before a question, and done on demand.
+fn is_repaired_only_on_demand(image: &Path, words: &str) {
+    let name = text(image);
+    let mut damaged = fs::read(image).unwrap();
+    let at = superblock_in(&damaged);
+    // The count of free inodes; then also the checksum that covers it.
+    damaged[at + 0x10] ^= 1;
+    fs::write(image, &damaged).unwrap();
+    uext4(&["check", name]);
+    for command in [&["repair", "-y", name][..], &["fsck", "-y", "-f", name]] {
+        let output = uext4(command);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(8), "{command:?}: {said}");
+        assert!(said.contains(words), "{command:?}: {said}");
+        assert!(said.contains("--drop-verity"), "{command:?}: {said}");
+        assert!(fs::read(image).unwrap() == damaged, "{command:?}");
+    }
+    let output = uext4(&["repair", "--drop-verity", name]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("no question can be asked"), "{said}");
+    assert!(
+        fs::read(image).unwrap() == damaged,
+        "nothing goes before that"
+    );
+    let output = uext4(&["repair", "-y", "--drop-verity", name]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("is given up"), "{said}");
+    uext4_ok(&["check", name]);
+    uext4_ok(&["mkdir", name, "/later"]);
+}
+
+/// Where the superblock lies, alone or in the first partition.
+fn superblock_in(image: &[u8]) -> usize {
+    let has_magic = |&at: &usize| image[at + 0x38..at + 0x3A] == [0x53, 0xEF];
+    [1024, (1 << 20) + 1024]
+        .into_iter()
+        .find(has_magic)
+        .unwrap()
 }
 
 #[test]

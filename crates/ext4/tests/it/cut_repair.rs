@@ -8,8 +8,10 @@ use uext4::{Damage, Error, Image, NewInode, OpenOptions, Volume};
 use uext4_blockdev::{BlockDevice, MemoryDevice};
 use uext4_fsck::tune::{Change, tune};
 use uext4_fsck::{Options, Overlay, UnfinishedRepair, Writes, apply, plan};
+use uext4_ondisk::Ino;
 use uext4_ondisk::repair_log::RepairPointer;
 use uext4_ondisk::superblock::SUPERBLOCK_OFFSET;
+use uext4_testkit::damage::Survey;
 use uext4_testkit::{SimDevice, SimOptions, has_tool};
 
 use crate::left::HOW;
@@ -59,10 +61,10 @@ fn tree(fs: &Image) -> Tree {
     tree
 }
 
-/// Files and directories, closed.
-fn filled(flags: &str) -> MemoryDevice {
-    // Two groups, so that there is a backup of the superblock.
-    let device = made(flags, 16_384);
+/// Files and directories, closed, with two groups at least, so that there is a backup of the
+/// superblock.
+fn filled(flags: &str, blocks: u64) -> MemoryDevice {
+    let device = made(flags, blocks);
     let fs = mount(Arc::clone(&device) as _);
     let root = fs.root().unwrap();
     for nr in 0..12_u8 {
@@ -82,7 +84,7 @@ fn filled(flags: &str) -> MemoryDevice {
 
 /// A change that rewrites all inode tables.
 fn tuned() -> Case {
-    let image = filled("-t ext4 -b 1024 -I 128");
+    let image = filled("-t ext4 -b 1024 -I 128", 16_384);
     let tree = tree(&open(&image));
     let device: Arc<dyn BlockDevice> = Arc::new(image.snapshot());
     let changes = [Change::InodeSize(256)];
@@ -97,7 +99,41 @@ fn tuned() -> Case {
 
 /// A repair of bitmaps and of the superblock.
 fn repaired() -> Case {
-    let image = filled("-t ext4 -b 1024");
+    repair_of(filled("-t ext4 -b 1024", 16_384))
+}
+
+/// The same of a file system without room for a log but in its journal.
+fn full(flags: &str) -> Case {
+    let device: Arc<dyn BlockDevice> = Arc::new(filled(flags, 4096));
+    let fs = mount(Arc::clone(&device));
+    let root = fs.root().unwrap();
+    let fill = root.create(b"fill", NewInode::File, &HOW).unwrap();
+    let mut end = 0;
+    for len in [256 << 10, 1 << 10] {
+        while fill
+            .write_at(end, &vec![b'f'; len])
+            .is_ok_and(|written| written == len)
+        {
+            end += len as u64;
+        }
+    }
+    drop((fill, root));
+    fs.close().unwrap();
+    drop(fs);
+    let mut bytes = vec![0; device.len() as usize];
+    device.read_at(0, &mut bytes).unwrap();
+    let journal = Survey::new(bytes.clone());
+    let journal = &journal.known(Ino::JOURNAL).unwrap().blocks;
+    let case = repair_of(MemoryDevice::from_bytes(bytes));
+    for run in case.writes.log().unwrap() {
+        let mut blocks = run.start..run.start + run.blocks;
+        let is_journal = |block| journal.iter().any(|mapped| mapped.pblk.0 == block);
+        assert!(blocks.all(is_journal), "{run:?}");
+    }
+    case
+}
+
+fn repair_of(image: MemoryDevice) -> Case {
     let tree = tree(&open(&image));
     let group = open(&image).group_desc(uext4::format::GroupNr(0)).unwrap();
     for bitmap in [group.block_bitmap, group.inode_bitmap] {
@@ -123,6 +159,11 @@ fn written(device: Arc<dyn BlockDevice>, wanted: &Tree) -> Option<CutRepair> {
     let fs = mount(Arc::clone(&device));
     let cut_repair = fs.rescue().cut_repair;
     let root = fs.root().unwrap();
+    if wanted.contains_key(b"fill".as_slice()) {
+        // Full: a file goes before another one comes.
+        root.unlink(b"fill").unwrap();
+        fs.sync().unwrap();
+    }
     let file = root.create(b"new", NewInode::File, &HOW).unwrap();
     file.write_at(0, b"what comes after the cut").unwrap();
     drop((file, root));
@@ -133,7 +174,9 @@ fn written(device: Arc<dyn BlockDevice>, wanted: &Tree) -> Option<CutRepair> {
     let fs = Image::open(device, &OpenOptions::default()).unwrap();
     let mut left = tree(&fs);
     assert!(left.remove(b"new".as_slice()).is_some());
-    assert!(left == *wanted, "files were lost or changed");
+    let mut wanted = wanted.clone();
+    wanted.remove(b"fill".as_slice());
+    assert!(left == wanted, "files were lost or changed");
     cut_repair
 }
 
@@ -179,6 +222,22 @@ fn a_cut_in_tune_loses_no_file_whatever_opens_the_file_system_next() {
 fn a_cut_in_a_repair_loses_no_file_whatever_opens_the_file_system_next() {
     if has_tool("mke2fs") {
         cut_everywhere(&repaired());
+    }
+}
+
+#[test]
+fn a_cut_with_the_log_in_the_journal_loses_no_file() {
+    if has_tool("mke2fs") {
+        cut_everywhere(&full("-t ext4 -b 1024 -g 2048 -N 128 -m 0 -J size=1"));
+    }
+}
+
+#[test]
+fn a_cut_with_the_log_in_the_journal_and_protection_from_other_hosts_loses_no_file() {
+    if has_tool("mke2fs") {
+        cut_everywhere(&full(
+            "-t ext4 -b 1024 -g 2048 -N 128 -m 0 -J size=1 -O mmp",
+        ));
     }
 }
 
