@@ -262,6 +262,31 @@ impl ClusterSet {
         })
     }
 
+    /// Calls `each` for each run of clusters that this set and another of the same file system have.
+    pub fn each_common(&self, other: &Self, mut each: impl FnMut(Range<u64>)) {
+        let mut open = 0..0;
+        for group in 0..self.groups.len() as u32 {
+            let words = self.words(GroupNr(group)).zip(other.words(GroupNr(group)));
+            let base = u64::from(group) * u64::from(self.per_group);
+            for (at, (one, two)) in words.enumerate() {
+                let first = base + 64 * at as u64;
+                runs(one & two, |run| {
+                    let run = first + run.start..first + run.end;
+                    if open.end != run.start && !open.is_empty() {
+                        each(open.clone());
+                    }
+                    if open.end != run.start || open.is_empty() {
+                        open.start = run.start;
+                    }
+                    open.end = run.end;
+                });
+            }
+        }
+        if !open.is_empty() {
+            each(open);
+        }
+    }
+
     /// The first cluster from `from` on that is not in the set.
     pub fn first_absent(&self, from: u64) -> Option<u64> {
         let mut at = from;

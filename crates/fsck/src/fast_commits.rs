@@ -44,11 +44,11 @@ pub struct Replayed {
     pub volume: Volume,
     /// All clusters that had an owner before or have one now.
     pub used: ClusterSet,
-    /// What inodes held whose last name is gone.
+    /// What orphans held, with the inodes whose last name is gone now.
     pub held: Held,
 }
 
-/// Replays fast commits. Where clusters have several owners, directories may lie in the data of
+/// Replays fast commits; `held` is what orphans held before. Where clusters have several owners, directories may lie in the data of
 /// others, so that nothing is replayed.
 ///
 /// # Errors
@@ -57,9 +57,11 @@ pub fn replay(
     options: &Options,
     findings: &Findings<'_>,
     volume: Volume,
+    held: Held,
     fast_commits: &FastCommits,
 ) -> Result<Replayed> {
     let mut state = State::new(options, findings, volume);
+    state.held = held.into();
     crate::inodes::run(&mut state)?;
     if !state.shared.is_empty() {
         findings.leave_fast_commits();
@@ -67,6 +69,8 @@ pub fn replay(
         return Ok(ended(state));
     }
     directories::run(&state)?;
+    // Orphans hold their blocks until the next mount: what is recorded lies in none of them.
+    state.used.add_removed_and(state.held.lock().clusters());
     let before = ClusterSet::new(state.geometry(), &state.scratch);
     before.add_removed_and(Some(&state.used));
     let plan = Plan::new(&state, fast_commits)?;

@@ -14,7 +14,7 @@ use crate::options::Options;
 use crate::volume::Volume;
 
 /// Sets of clusters that exist at the same time, with those of what was taken out of them.
-const SETS: usize = 2 * 5;
+const SETS: usize = 2 * 6;
 /// Bytes for each group: its descriptor, twice while it is copied, and its places in the tables.
 const GROUP: usize =
     2 * size_of::<GroupDesc>() + (SETS + 1) * size_of::<Group>() + size_of::<u64>();
@@ -34,6 +34,11 @@ fn needed(geometry: &Geometry) -> u64 {
 /// Bytes that the tables of clusters and inodes may take; the rest is in a temporary file.
 pub fn of_tables(options: &Options) -> u64 {
     options.memory / 2
+}
+
+/// Bytes that the clusters of orphans may take besides.
+pub fn of_orphans(options: &Options) -> u64 {
+    options.memory / 16
 }
 
 /// Bytes that will be needed, about: with the tables for the groups in use, as the descriptors

@@ -13,6 +13,7 @@
 mod cut;
 mod file;
 mod held;
+mod owners;
 
 use std::collections::HashSet;
 
@@ -22,12 +23,13 @@ use uext4_ondisk::inode::{FileType, InodeFlags, RawInode};
 use crate::error::Result;
 use crate::finding::{Finding, Place};
 use crate::held::Held;
+use crate::memory;
 use crate::options::Options;
 use crate::problem::JournalProblem;
 use crate::report::{Cause, Findings};
 use crate::volume::Volume;
 
-pub(crate) use cut::Budget;
+pub use owners::others;
 
 /// Handles both kinds of lists. Returns what the orphans held.
 ///
@@ -39,7 +41,7 @@ pub fn run(
     findings: &Findings<'_>,
     replay: Replay,
 ) -> Result<Held> {
-    let mut released = Released::new(replay);
+    let mut released = Released::new(replay, Held::new(memory::of_orphans(options)));
     list(volume, options, findings, &mut released)?;
     file::run(volume, options, findings, &mut released)?;
     Ok(released.held)
@@ -54,23 +56,21 @@ pub enum Replay {
     NotNeeded,
 }
 
-/// What was done with orphans in this run. No inode is released twice, and the maps of all of them
-/// together have a budget: otherwise inodes times nodes is what hostile lists cost.
+/// What was done with orphans in this run. No inode is released twice, and no node that one of them
+/// held is read for another: otherwise inodes times nodes is what hostile lists cost.
 #[derive(Debug)]
 struct Released {
     replay: Replay,
     visited: HashSet<Ino>,
-    budget: Budget,
     held: Held,
 }
 
 impl Released {
-    fn new(replay: Replay) -> Self {
+    fn new(replay: Replay, held: Held) -> Self {
         Self {
             replay,
             visited: HashSet::new(),
-            budget: Budget::default(),
-            held: Held::default(),
+            held,
         }
     }
 }
@@ -102,7 +102,14 @@ fn list(
         let finding = Finding::new(JournalProblem::Orphan, Place::inode(at));
         cause = Some(findings.report(finding.found(clusters_of(volume, &orphan))));
         if let Some(cause) = cause {
-            release(volume, at, &orphan, options, cause, released)?;
+            release(
+                volume,
+                at,
+                &orphan,
+                options,
+                (cause, findings),
+                &mut released.held,
+            )?;
         }
         before = Some(at);
         at = Ino(orphan.i_dtime.get());
@@ -147,10 +154,9 @@ fn release(
     ino: Ino,
     orphan: &RawInode,
     options: &Options,
-    cause: Cause,
-    released: &mut Released,
+    (cause, findings): (Cause, &Findings<'_>),
+    held: &mut Held,
 ) -> Result<()> {
-    let Released { budget, held, .. } = released;
     let links = orphan.i_links_count.get();
     volume.update_raw_inode(ino, cause, |inode| {
         inode.i_dtime = match links {
@@ -159,12 +165,10 @@ fn release(
         }
         .into();
     })?;
-    if links != 0 {
-        let runs = cut::cut(volume, ino, orphan, cause, budget)?;
-        held.cut(volume, orphan, runs, cause);
-        return Ok(());
+    match links {
+        0 => held.delete(volume, ino, orphan, cause, findings),
+        _ => held.cut(volume, ino, orphan, cause, findings),
     }
-    held.delete(volume, ino, orphan, cause, budget)
 }
 
 /// Any time but zero: the mark of a deleted inode. A small one could be taken for the number of an
@@ -175,3 +179,6 @@ pub fn deletion_time(options: &Options) -> u32 {
 
 /// A time that no inode number in `i_dtime` can be taken for, unless there are so many inodes.
 const FIRST_TIME: u32 = 1_500_000_000;
+
+#[cfg(test)]
+mod tests;

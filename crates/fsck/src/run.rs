@@ -20,8 +20,8 @@ use crate::state::State;
 use crate::summary::Summary;
 use crate::superblock::{self, Opened};
 use crate::{
-    bitmaps, connect, directories, fast_commits, inodes, journal, links, make, memory, quota,
-    resize_inode, shared, xattr,
+    bitmaps, connect, directories, fast_commits, inodes, journal, links, make, memory, orphans,
+    quota, resize_inode, shared, xattr,
 };
 
 /// Most rounds of a repair. Two are usual: one that mends and one that finds nothing more.
@@ -294,14 +294,15 @@ fn round(
     findings.state_memory(summary.memory);
     let mut owned = None;
     if let Some(fast_commits) = fast_commits {
-        let replayed = fast_commits::replay(options, findings, volume, &fast_commits)?;
+        let replayed = fast_commits::replay(options, findings, volume, held, &fast_commits)?;
         volume = replayed.volume;
         owned = Some(replayed.used);
-        held.append(replayed.held);
+        held = replayed.held;
     }
     let mut state = State::new(options, findings, volume);
     state.held = held.into();
     inodes::run(&mut state)?;
+    orphans::others(&state)?;
     state.finish_pass()?;
     shared::run(&mut state)?;
     journal::recreate(&state)?;

@@ -77,7 +77,7 @@ pub fn open(overlay: Overlay, options: &Options, findings: &Findings<'_>) -> Res
     let Opened {
         volume,
         mut fast_commits,
-        mut held,
+        ..
     } = opened;
     let superblock = volume.superblock();
     let overlay = volume.into_overlay();
@@ -107,7 +107,7 @@ pub fn open(overlay: Overlay, options: &Options, findings: &Findings<'_>) -> Res
     if let Some(fast_commits) = &mut fast_commits {
         fast_commits.keep_orphans(&volume)?;
     }
-    held.append(orphans::run(&volume, options, findings, replay)?);
+    let held = orphans::run(&volume, options, findings, replay)?;
     resize_inode::run(&volume, findings)?;
     backups::run(&volume, findings)?;
     Ok(Opened {

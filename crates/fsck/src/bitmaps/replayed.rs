@@ -10,8 +10,10 @@ use uext4_ondisk::{GroupNr, Ino};
 use super::{expected, group};
 use crate::clusters::ClusterSet;
 use crate::error::Result;
+use crate::finding::{Finding, Place};
 use crate::held::HeldInode;
 use crate::inode_map::Kind;
+use crate::problem::JournalProblem;
 use crate::report::Cause;
 use crate::state::State;
 
@@ -54,10 +56,11 @@ pub fn note_replayed(
     sums(state, cause)
 }
 
-/// Takes the marks and counts back of what orphans held, unless it is another's.
+/// Takes the marks and counts back of what orphans held, unless it is another's, which
+/// [`crate::orphans::others`] has reported.
 ///
 /// # Errors
-/// Of the device and of the overlay.
+/// Of the device and of the overlay; [`crate::Error::Spill`].
 pub fn take_back(state: &State<'_>) -> Result<()> {
     let held = state.held.lock();
     let Some(cause) = held.cause else {
@@ -65,14 +68,18 @@ pub fn take_back(state: &State<'_>) -> Result<()> {
     };
     let before = ClusterSet::new(state.geometry(), &state.scratch);
     before.add_removed_and(Some(&state.used));
-    for run in &held.runs {
-        if state.geometry().contains(run.start, run.len) {
-            before.add(before.of_blocks(run.start, run.len), |_| ());
-        }
+    if let Some(clusters) = held.clusters() {
+        clusters.check()?;
+        before.add_removed_and(Some(clusters));
     }
     for group in (0..state.geometry().groups_count.get()).map(GroupNr) {
         if before.has_group(group) {
-            blocks(state, &before, group, cause)?;
+            let free = blocks(state, &before, group, cause)?;
+            if free != 0 {
+                let finding = Finding::new(JournalProblem::OrphanFree, Place::group(group));
+                let blocks = u64::from(free) << state.geometry().cluster_bits;
+                state.report(finding.found(blocks));
+            }
         }
     }
     for inode in &held.inodes {
@@ -128,7 +135,9 @@ fn sums(state: &State<'_>, cause: Cause) -> Result<()> {
     })
 }
 
-fn blocks(state: &State<'_>, before: &ClusterSet, group: GroupNr, cause: Cause) -> Result<()> {
+/// Makes a group's marks follow from what was in use `before`. Returns how many clusters were free
+/// already of those that are to be free.
+fn blocks(state: &State<'_>, before: &ClusterSet, group: GroupNr, cause: Cause) -> Result<u32> {
     let differ = |(old, new): &(u64, u64)| old != new;
     let words = || {
         let words = index(state.geometry().clusters_per_group.get().div_ceil(64));
@@ -138,7 +147,7 @@ fn blocks(state: &State<'_>, before: &ClusterSet, group: GroupNr, cause: Cause) 
     };
     let desc = state.volume.group(group);
     if !words().any(|pair| differ(&pair)) || !group::is_there(state, desc.block_bitmap) {
-        return Ok(());
+        return Ok(0);
     }
     let mut bytes = vec![0; state.geometry().block_size.len()];
     if group::uninit(state, &desc).blocks {
@@ -152,7 +161,7 @@ fn blocks(state: &State<'_>, before: &ClusterSet, group: GroupNr, cause: Cause) 
     }
     let desc = state.volume.group(group);
     let was_right = group::checksum(state, false, &bytes) == Some(desc.block_bitmap_csum);
-    let (mut taken, mut freed) = (0_u32, 0_u32);
+    let (mut taken, mut freed, mut free) = (0_u32, 0_u32, 0_u32);
     for (place, (old, new)) in bytes.chunks_exact_mut(8).zip(words()) {
         let marked = place
             .first_chunk::<8>()
@@ -160,6 +169,7 @@ fn blocks(state: &State<'_>, before: &ClusterSet, group: GroupNr, cause: Cause) 
         let now = (marked | new & !old) & !(old & !new);
         taken += (now & !marked).count_ones();
         freed += (marked & !now).count_ones();
+        free += (old & !new & !marked).count_ones();
         place.copy_from_slice(&now.to_le_bytes());
     }
     state
@@ -168,10 +178,11 @@ fn blocks(state: &State<'_>, before: &ClusterSet, group: GroupNr, cause: Cause) 
         .replace(desc.block_bitmap, cause, &bytes)?;
     let sum = group::checksum(state, false, &bytes).filter(|_| was_right);
     state.volume.update_group(group, cause, |desc| {
-        let free = desc.free_clusters.saturating_add(freed);
-        desc.free_clusters = free.saturating_sub(taken);
+        let left = desc.free_clusters.saturating_add(freed);
+        desc.free_clusters = left.saturating_sub(taken);
         group::set_checksum(desc, false, sum);
-    })
+    })?;
+    Ok(free)
 }
 
 fn inodes(state: &State<'_>, group: GroupNr, new: &[(Ino, i32)], cause: Cause) -> Result<()> {

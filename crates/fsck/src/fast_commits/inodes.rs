@@ -231,9 +231,8 @@ pub fn release(state: &State<'_>, plan: &Plan<'_>, ino: Ino, fate: &Fate) -> Res
     // Its reference to a block of attributes is dropped below.
     let mut without = *old;
     (without.i_file_acl_lo, without.i_file_acl_high) = (0.into(), 0.into());
-    let mut budget = orphans::Budget::default();
     let mut held = state.held.lock();
-    held.delete(&state.volume, ino, &without, plan.cause(), &mut budget)?;
+    held.delete(&state.volume, ino, &without, plan.cause(), state.findings)?;
     drop(held);
     let now = orphans::deletion_time(state.options);
     state.volume.update_raw_inode(ino, plan.cause(), |raw| {

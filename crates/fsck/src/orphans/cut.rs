@@ -4,10 +4,11 @@
 //! A map with damage is cut as far as it can be read; the pass over inodes judges the rest.
 
 use std::collections::HashSet;
+use std::ops::Range;
 
 use uext4_ondisk::extent::{
     EXT4_MAX_EXTENT_DEPTH, Extent, ExtentNode, entries, header, index_entry, leaf_entry,
-    put_entries, update_tail,
+    put_entries, update_tail, verify_tail,
 };
 use uext4_ondisk::indirect::{LEVELS, Reach, number_at, put_numbers};
 use uext4_ondisk::inode::{FileType, InodeFlags, NDIR_BLOCKS, RawInode};
@@ -16,23 +17,26 @@ use uext4_ondisk::{Ino, Lblk, Pblk};
 use zerocopy::IntoBytes;
 
 use crate::error::Result;
-use crate::held::Run;
-use crate::mapping::is_fast_symlink;
+use crate::held::Held;
+use crate::mapping::{MappedCluster, is_fast_symlink};
 use crate::report::Cause;
 use crate::volume::Volume;
 
-/// Most bytes of nodes that are read for all files together: maps of a hundred million blocks.
-const BYTES_MAX: u64 = 256 << 20;
-
-/// How much may still be read.
-#[derive(Debug)]
-pub(crate) struct Budget {
-    bytes: u64,
+/// What was taken away of a map.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Gone {
+    /// How many clusters, nodes included.
+    clusters: u64,
+    /// How many of them an orphan held before, this one or another.
+    pub again: u64,
+    /// The first block outside the file system that the map names.
+    pub outside: Option<Pblk>,
 }
 
-impl Default for Budget {
-    fn default() -> Self {
-        Self { bytes: BYTES_MAX }
+impl Gone {
+    /// How many blocks, as `i_blocks` counts them.
+    pub fn blocks(&self, volume: &Volume) -> u64 {
+        self.clusters << volume.geometry().cluster_bits
     }
 }
 
@@ -45,8 +49,8 @@ pub(super) fn all_of(
     ino: Ino,
     inode: &RawInode,
     cause: Cause,
-    budget: &mut Budget,
-) -> Result<Vec<Run>> {
+    held: &mut Held,
+) -> Result<Gone> {
     let flags = InodeFlags::from_bits_retain(inode.i_flags.get());
     let has_map = match FileType::from_mode(inode.i_mode.get()) {
         Some(FileType::Regular | FileType::Directory) => !flags.contains(InodeFlags::INLINE_DATA),
@@ -56,12 +60,12 @@ pub(super) fn all_of(
         _ => false,
     };
     if !has_map {
-        return Ok(Vec::new());
+        return Ok(Gone::default());
     }
-    let mut cutter = Cutter::new(volume, ino, inode, cause, budget);
+    let mut cutter = Cutter::new(volume, ino, inode, cause, held);
     cutter.writes = false;
     cutter.whole(&mut inode.i_block.clone(), flags)?;
-    Ok(cutter.runs)
+    Ok(cutter.gone)
 }
 
 /// Takes away what a regular file maps past its size, and returns it.
@@ -70,26 +74,26 @@ pub(super) fn cut(
     ino: Ino,
     inode: &RawInode,
     cause: Cause,
-    budget: &mut Budget,
-) -> Result<Vec<Run>> {
+    held: &mut Held,
+) -> Result<Gone> {
     let flags = InodeFlags::from_bits_retain(inode.i_flags.get());
     let kind = FileType::from_mode(inode.i_mode.get());
     if kind != Some(FileType::Regular) || flags.contains(InodeFlags::INLINE_DATA) {
-        return Ok(Vec::new());
+        return Ok(Gone::default());
     }
     let size = u64::from(inode.i_size_high.get()) << 32 | u64::from(inode.i_size_lo.get());
     let block_size = volume.geometry().block_size;
     // Of a cluster that is partly in the file all stays.
     let clusters = 1u64 << volume.geometry().cluster_bits;
     let end = block_size.blocks_for(size).next_multiple_of(clusters);
-    let mut cutter = Cutter::new(volume, ino, inode, cause, budget);
+    let mut cutter = Cutter::new(volume, ino, inode, cause, held);
     cutter.end = end;
     let mut i_block = inode.i_block;
     cutter.whole(&mut i_block, flags)?;
-    let runs = cutter.runs;
-    let freed: u64 = runs.iter().map(|run| run.len).sum();
+    let gone = cutter.gone;
+    let freed = gone.blocks(volume);
     if freed == 0 {
-        return Ok(runs);
+        return Ok(gone);
     }
     let huge = flags.contains(InodeFlags::HUGE_FILE);
     let unit = if huge { 0 } else { block_size.log2() - 9 };
@@ -101,20 +105,22 @@ pub(super) fn cut(
         inode.i_blocks_high = lo16(hi32(left)).into();
         inode.i_block = i_block;
     })?;
-    Ok(runs)
+    Ok(gone)
 }
 
 struct Cutter<'a> {
     volume: &'a Volume,
+    ino: Ino,
     cause: Cause,
     /// First logical block that goes.
     end: u64,
     seed: Option<uext4_ondisk::checksum::CsumSeed>,
-    budget: &'a mut Budget,
+    held: &'a mut Held,
     /// The nodes of this file so far.
     nodes: HashSet<Pblk>,
-    /// Blocks taken away, nodes included.
-    runs: Vec<Run>,
+    /// The cluster that the last blocks taken away ended in.
+    last: Option<MappedCluster>,
+    gone: Gone,
     /// Whether what is left is stored.
     writes: bool,
 }
@@ -126,17 +132,19 @@ impl<'a> Cutter<'a> {
         ino: Ino,
         inode: &RawInode,
         cause: Cause,
-        budget: &'a mut Budget,
+        held: &'a mut Held,
     ) -> Self {
         let seed = volume.geometry().csum_seed;
         Self {
             volume,
+            ino,
             cause,
             end: 0,
             seed: seed.map(|seed| seed.inode(ino, inode.i_generation.get())),
-            budget,
+            held,
             nodes: HashSet::new(),
-            runs: Vec::new(),
+            last: None,
+            gone: Gone::default(),
             writes: true,
         }
     }
@@ -148,31 +156,75 @@ impl<'a> Cutter<'a> {
         }
     }
 
-    /// Notes blocks that are taken away.
-    fn free(&mut self, start: Pblk, len: u64) {
-        if len == 0 {
+    /// Notes blocks of the file, from logical block `lblk` on, that are taken away. Neighbours in
+    /// one cluster have it once.
+    fn free(&mut self, lblk: u64, start: Pblk, len: u64) {
+        let geometry = self.volume.geometry();
+        if len == 0 || !self.is_there(start, len) {
             return;
         }
-        match self.runs.last_mut() {
-            Some(last) if last.start.0.saturating_add(last.len) == start.0 => last.len += len,
-            _ => self.runs.push(Run { start, len }),
+        let bits = geometry.cluster_bits;
+        let at = |skip: u64| MappedCluster {
+            logical: lblk.saturating_add(skip) >> bits,
+            physical: start.0.saturating_add(skip) >> bits,
+        };
+        let before = self.last.replace(at(len - 1));
+        let mut clusters = self.held.clusters_of(geometry).of_blocks(start, len);
+        if bits != 0 && before == Some(at(0)) {
+            clusters.start = clusters.start.saturating_add(1).min(clusters.end);
         }
+        self.note(clusters);
+    }
+
+    /// Notes a node that is taken away: it has a cluster of its own.
+    fn free_node(&mut self, block: Pblk) {
+        let geometry = self.volume.geometry();
+        let cluster = self.held.clusters_of(geometry).of_blocks(block, 1);
+        self.note(cluster);
+    }
+
+    fn note(&mut self, clusters: Range<u64>) {
+        let count = clusters.end.saturating_sub(clusters.start);
+        self.gone.clusters = self.gone.clusters.saturating_add(count);
+        let again = self.held.add(self.volume.geometry(), self.ino, clusters);
+        self.gone.again = self.gone.again.saturating_add(again);
+    }
+
+    /// Whether blocks lie in the file system; notes the first that do not.
+    fn is_there(&mut self, start: Pblk, len: u64) -> bool {
+        let is_there = self.volume.geometry().contains(start, len);
+        if !is_there {
+            self.gone.outside.get_or_insert(start);
+        }
+        is_there
     }
 
     fn read(&mut self, block: Pblk) -> Result<Option<Vec<u8>>> {
         let geometry = self.volume.geometry();
-        // A tree has no node twice; one that names itself would be cut for ever.
-        if !geometry.contains(block, 1) || !self.nodes.insert(block) {
+        if !self.is_there(block, 1) {
+            return Ok(None);
+        }
+        // A tree has no node twice, and none that another orphan had: one that names itself would
+        // be cut for ever, and one that all of them name as often as there are orphans.
+        let held = self.held.clusters_of(geometry);
+        if held.contains_any(held.of_blocks(block, 1)) || !self.nodes.insert(block) {
+            self.gone.again = self.gone.again.saturating_add(1);
             return Ok(None);
         }
         let size = u64::from(geometry.block_size.bytes());
-        let Some(left) = self.budget.bytes.checked_sub(size) else {
+        let Some(left) = self.held.node_bytes.checked_sub(size) else {
             return Ok(None);
         };
-        self.budget.bytes = left;
+        self.held.node_bytes = left;
         let mut bytes = vec![0; geometry.block_size.len()];
         self.volume.overlay().read_block(block, &mut bytes)?;
         Ok(Some(bytes))
+    }
+
+    /// Whether a node may be changed: not if its checksum says that it is damaged or another file's.
+    fn may_change(&self, block: Pblk, node: &[u8]) -> bool {
+        let seed = self.seed.filter(|_| self.writes);
+        seed.is_none_or(|seed| verify_tail(node, block, seed).is_ok())
     }
 
     /// Cuts an extent node and what is below. Returns whether anything is left of it.
@@ -192,7 +244,8 @@ impl<'a> Cutter<'a> {
             ExtentNode::Index { depth, entries } if depth <= EXT4_MAX_EXTENT_DEPTH => {
                 for entry in entries {
                     let (lblk, leaf): (Lblk, Pblk) = (entry.lblk(), entry.leaf());
-                    let left = match self.read(leaf)? {
+                    let child = self.read(leaf)?;
+                    let left = match child.filter(|child| self.may_change(leaf, child)) {
                         None => true,
                         Some(mut child) => {
                             let left = self.node(&mut child, Some(leaf), depth.checked_sub(1))?;
@@ -203,7 +256,7 @@ impl<'a> Cutter<'a> {
                     if left {
                         kept.push(index_entry(lblk, leaf));
                     } else {
-                        self.free(leaf, 1);
+                        self.free_node(leaf);
                     }
                 }
                 depth
@@ -227,7 +280,8 @@ impl<'a> Cutter<'a> {
         let start = u64::from(extent.lblk.0);
         let left = self.end.saturating_sub(start).min(extent.len.into());
         let gone = u64::from(extent.len).saturating_sub(left);
-        self.free(Pblk(extent.pblk.0.saturating_add(left)), gone);
+        let first = Pblk(extent.pblk.0.saturating_add(left));
+        self.free(start.saturating_add(left), first, gone);
         let len = u16::try_from(left).ok().filter(|&len| len != 0)?;
         Some(Extent { len, ..extent })
     }
@@ -252,7 +306,7 @@ impl<'a> Cutter<'a> {
             let number = number_at(i_block, at);
             if at as u64 >= self.end && number != 0 {
                 put_numbers(i_block, at, [0]);
-                self.free(Pblk(number.into()), 1);
+                self.free(at as u64, Pblk(number.into()), 1);
             }
         }
         let reach = Reach::new(self.volume.geometry().block_size);
@@ -291,7 +345,7 @@ impl<'a> Cutter<'a> {
             if !keep {
                 put_numbers(&mut bytes, at, [0]);
                 // A table has been counted by itself.
-                self.free(Pblk(number.into()), u64::from(level == 1));
+                self.free(start, Pblk(number.into()), u64::from(level == 1));
             }
             left |= keep;
         }
@@ -301,7 +355,7 @@ impl<'a> Cutter<'a> {
                 let changed = |old: &mut [u8]| old.copy_from_slice(&bytes);
                 self.volume.overlay().update(block, self.cause, changed)?;
             }
-            false => self.free(block, 1),
+            false => self.free_node(block),
         }
         Ok(left)
     }

@@ -123,7 +123,8 @@ fn one_block(
                         };
                         let finding = Finding::new(problem, place);
                         let cause = findings.report(finding.found(clusters_of(volume, &inode)));
-                        release(volume, orphan, &inode, options, cause, released)?;
+                        let held = &mut released.held;
+                        release(volume, orphan, &inode, options, (cause, findings), held)?;
                         cause
                     }
                     None => {

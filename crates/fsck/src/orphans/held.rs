@@ -3,14 +3,16 @@
 use uext4_ondisk::features::{Incompat, RoCompat};
 use uext4_ondisk::inode::{FileType, InodeFlags, RawInode};
 use uext4_ondisk::quota::QuotaKind;
-use uext4_ondisk::xattr::{EXT4_XATTR_MAGIC, XattrBlockHeader, put_block_header};
+use uext4_ondisk::xattr::{self, EXT4_XATTR_MAGIC, XattrBlockHeader};
 use uext4_ondisk::{Ino, Pblk};
-use zerocopy::FromBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
-use super::cut::{self, Budget};
+use super::cut::{self, Gone};
 use crate::error::Result;
-use crate::held::{Held, HeldInode, HeldUse, Run};
-use crate::report::Cause;
+use crate::finding::{Finding, Place};
+use crate::held::{Held, HeldInode, HeldUse};
+use crate::problem::JournalProblem;
+use crate::report::{Cause, Findings};
 use crate::volume::Volume;
 
 impl Held {
@@ -25,16 +27,17 @@ impl Held {
         ino: Ino,
         raw: &RawInode,
         cause: Cause,
-        budget: &mut Budget,
+        findings: &Findings<'_>,
     ) -> Result<()> {
         self.cause.get_or_insert(cause);
         self.inodes.push(HeldInode {
             ino,
             is_directory: FileType::from_mode(raw.i_mode.get()) == Some(FileType::Directory),
         });
-        self.runs
-            .extend(cut::all_of(volume, ino, raw, cause, budget)?);
-        self.attributes(volume, raw, cause)?;
+        let mut gone = cut::all_of(volume, ino, raw, cause, self)?;
+        let again = self.attributes(volume, ino, raw, cause)?;
+        gone.again = gone.again.saturating_add(again);
+        report(volume, ino, gone, findings);
         let huge = raw.i_flags.get() & InodeFlags::HUGE_FILE.bits() != 0;
         let unit = if huge {
             volume.geometry().block_size.log2()
@@ -46,17 +49,24 @@ impl Held {
         Ok(())
     }
 
-    /// Notes blocks that are cut from an inode.
-    pub(crate) fn cut(&mut self, volume: &Volume, raw: &RawInode, runs: Vec<Run>, cause: Cause) {
+    /// Takes away what a file maps past its size, and notes it.
+    ///
+    /// # Errors
+    /// Of the device and of the overlay.
+    pub(crate) fn cut(
+        &mut self,
+        volume: &Volume,
+        ino: Ino,
+        raw: &RawInode,
+        cause: Cause,
+        findings: &Findings<'_>,
+    ) -> Result<()> {
         self.cause.get_or_insert(cause);
-        let blocks: u64 = runs.iter().map(|run| run.len).sum();
-        self.use_less(
-            volume,
-            raw,
-            blocks << volume.geometry().block_size.log2(),
-            0,
-        );
-        self.runs.extend(runs);
+        let gone = cut::cut(volume, ino, raw, cause, self)?;
+        report(volume, ino, gone, findings);
+        let bytes = gone.blocks(volume) << volume.geometry().block_size.log2();
+        self.use_less(volume, raw, bytes, 0);
+        Ok(())
     }
 
     fn use_less(&mut self, volume: &Volume, raw: &RawInode, bytes: u64, inodes: u64) {
@@ -81,8 +91,15 @@ impl Held {
         }
     }
 
-    /// Takes back a reference to a block of attributes; the last one frees it.
-    fn attributes(&mut self, volume: &Volume, raw: &RawInode, cause: Cause) -> Result<()> {
+    /// Takes back a reference to a block of attributes; the last one frees it. Returns how many
+    /// clusters were freed that an orphan had before.
+    fn attributes(
+        &mut self,
+        volume: &Volume,
+        ino: Ino,
+        raw: &RawInode,
+        cause: Cause,
+    ) -> Result<u64> {
         let geometry = volume.geometry();
         let high = match geometry.features.incompat.contains(Incompat::BIT64) {
             true => u64::from(raw.i_file_acl_high.get()),
@@ -90,28 +107,50 @@ impl Held {
         };
         let block = Pblk(high << 32 | u64::from(raw.i_file_acl_lo.get()));
         if block == Pblk(0) || !geometry.contains(block, 1) {
-            return Ok(());
+            return Ok(0);
         }
         let mut bytes = vec![0; geometry.block_size.len()];
         volume.overlay().read_block(block, &mut bytes)?;
-        let Ok((header, _)) = XattrBlockHeader::read_from_prefix(&bytes) else {
-            return Ok(());
+        let Ok((mut header, _)) = XattrBlockHeader::read_from_prefix(&bytes) else {
+            return Ok(0);
         };
-        if header.h_magic.get() != EXT4_XATTR_MAGIC {
-            return Ok(());
+        let is_right = xattr::verify_block(&bytes, block, geometry.csum_seed).is_ok();
+        let count = header.h_refcount.get();
+        if header.h_magic.get() != EXT4_XATTR_MAGIC || (count <= 1 && !is_right) {
+            return Ok(0);
         }
-        match header.h_refcount.get() {
-            0 | 1 => self.runs.push(Run {
-                start: block,
-                len: 1,
-            }),
-            count => {
-                let (hash, seed) = (header.h_hash.get(), geometry.csum_seed);
-                volume.overlay().update(block, cause, |bytes| {
-                    put_block_header(bytes, block, count - 1, hash, seed);
-                })?;
+        if count <= 1 {
+            let cluster = self.clusters_of(geometry).of_blocks(block, 1);
+            return Ok(self.add(geometry, ino, cluster));
+        }
+        header.h_refcount = (count - 1).into();
+        // A checksum that was wrong stays so: others may use the block, and the pass over
+        // attributes is to find what is wrong with it.
+        let seed = geometry.csum_seed.filter(|_| is_right);
+        volume.overlay().update(block, cause, |bytes| {
+            if header.write_to_prefix(bytes).is_ok()
+                && let Some(seed) = seed
+            {
+                xattr::update_checksum(bytes, block, seed);
             }
-        }
-        Ok(())
+        })?;
+        Ok(0)
+    }
+}
+
+/// Reports what is wrong with the map of an orphan.
+fn report(volume: &Volume, ino: Ino, gone: Gone, findings: &Findings<'_>) {
+    let geometry = volume.geometry();
+    if let Some(block) = gone.outside {
+        let finding = Finding::new(JournalProblem::OrphanRange, Place::inode(ino));
+        findings.report(finding.found(block.0));
+    }
+    let may_share = geometry
+        .features
+        .ro_compat
+        .contains(RoCompat::SHARED_BLOCKS);
+    if gone.again != 0 && !may_share {
+        let finding = Finding::new(JournalProblem::OrphanShared, Place::inode(ino));
+        findings.report(finding.found(gone.again << geometry.cluster_bits));
     }
 }

@@ -80,6 +80,13 @@ super::problems! {
     OrphanFileEntry = "orphan-file-entry", Safe, Nothing, ["PR_6_ORPHAN_BLOCK_DIRTY"],
         "the orphan file names the inode: it was deleted or cut while it was open",
         "delete it or what was cut of it";
+    OrphanShared = "orphan-blocks-shared", Damage, Nothing, [],
+        "{found} blocks of an orphan have another owner, too", "leave them to the other owner";
+    OrphanRange = "orphan-block-range", Damage, Nothing, ["PR_0_ORPHAN_ILLEGAL_BLOCK_NUM"],
+        "the map of the orphan names block {found}, which does not lie within the file system",
+        "leave it out";
+    OrphanFree = "orphan-blocks-free", Damage, Nothing, ["PR_0_ORPHAN_ALREADY_CLEARED_BLOCK"],
+        "{found} blocks of orphans are free in the block bitmap already", "leave them so";
     OrphanHead = "orphan-list-head", Damage, Nothing, ["PR_0_ORPHAN_ILLEGAL_HEAD_INODE"],
         "s_last_orphan is {found}, which cannot be an orphan", "clear it";
     OrphanNext = "orphan-list-next", Damage, Nothing,

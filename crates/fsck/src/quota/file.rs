@@ -8,7 +8,6 @@ use uext4_ondisk::quota::QUOTA_BLOCK_LEN;
 use uext4_ondisk::{Ino, Lblk, Pblk};
 
 use crate::error::Result;
-use crate::held::Run;
 use crate::inode_map::Kind;
 use crate::mapping::{self, FileMap};
 use crate::report::Cause;
@@ -130,7 +129,7 @@ pub fn write(
     }
     if extents != old.extents {
         mapping::store(state, ino, &old, &extents, cause)?;
-        free_rest(state, &old, &extents);
+        free_rest(state, ino, &old, &extents);
     }
     let len = len64(bytes.len());
     state.volume.update_raw_inode(ino, cause, |raw| {
@@ -187,7 +186,7 @@ fn extents(state: &State<'_>, old: &[Extent], blocks: u32) -> Result<Vec<Extent>
 
 /// Frees the clusters that the file no longer has. Where the file is written because orphans are
 /// taken back from it, these are taken back like theirs: the marks are no damage.
-fn free_rest(state: &State<'_>, old: &FileMap, new: &[Extent]) {
+fn free_rest(state: &State<'_>, ino: Ino, old: &FileMap, new: &[Extent]) {
     for extent in &old.extents {
         state.free(state.used.of_blocks(extent.pblk, extent.len.into()));
     }
@@ -205,8 +204,7 @@ fn free_rest(state: &State<'_>, old: &FileMap, new: &[Extent]) {
     for (start, len) in blocks.chain(nodes) {
         for cluster in state.used.of_blocks(start, len) {
             if !state.used.contains(cluster) {
-                let start = state.used.first_block(cluster);
-                held.runs.push(Run { start, len: 1 });
+                held.add(state.geometry(), ino, cluster..cluster.saturating_add(1));
             }
         }
     }
