@@ -2,10 +2,11 @@
 //!
 //! Each node must be what its parent says: one level lower, beginning where the index says. How
 //! deep the tree is, its root says; if what the root names is not what it must be then, its blocks
-//! say it. Entries that are not in order are put in order, see `order`; what overlaps something
+//! say it, where it is proved that they are this file's. Entries that are not in order are put in order, see `order`; what overlaps something
 //! before it is cut. As logical blocks ascend through the whole walk, a node that is reached twice
 //! has nothing to add.
 
+mod depth;
 mod order;
 
 use uext4_ondisk::checksum::CsumSeed;
@@ -63,7 +64,7 @@ pub fn walk<V: Visitor>(
     visitor: &mut V,
 ) -> Result<()> {
     let seed = state.geometry().csum_seed;
-    let generation = raw.i_generation.get();
+    let seed = seed.map(|seed| seed.inode(ino, raw.i_generation.get()));
     let root = &raw.i_block;
     let Some(head) = checked_header(root) else {
         visitor.problem(MappingProblem::RootHeader, Spot::default());
@@ -71,7 +72,7 @@ pub fn walk<V: Visitor>(
     };
     let stated = head.eh_depth.get();
     let mut loaded = None;
-    let depth = true_depth(state, root, head, buffers, &mut loaded)?;
+    let depth = depth::true_depth(state, (raw, seed), head, buffers, &mut loaded)?;
     if depth > DEPTH_READ {
         visitor.problem(MappingProblem::RootHeader, Spot::default());
         return Ok(());
@@ -98,16 +99,9 @@ pub fn walk<V: Visitor>(
     if depth != 0 && head.eh_entries.get() == 0 {
         visitor.problem(MappingProblem::NodeEmpty, Spot::default());
     }
-    let root = Node {
-        bytes: root,
-        block: None,
-        depth,
-        count: head.eh_entries.get().into(),
-        until: LBLK_END,
-    };
     let mut walk = Walk {
         state,
-        seed: seed.map(|seed| seed.inode(ino, generation)),
+        seed,
         buffers,
         visitor,
         next: 0,
@@ -116,90 +110,31 @@ pub fn walk<V: Visitor>(
         loaded,
         is_over: false,
     };
-    walk.node(root)
+    walk.node(Node::root(raw, head, depth))
 }
 
-/// How deep a tree is: as its root says, or else as fits what the root names. Notes in `loaded`
-/// which block the buffer of the first level holds then.
-fn true_depth(
-    state: &State<'_>,
-    root: &[u8],
-    head: ExtentHeader,
-    buffers: &mut Buffers,
-    loaded: &mut Option<Pblk>,
-) -> Result<u16> {
-    let stated = head.eh_depth.get();
-    let count = usize::from(head.eh_entries.get());
-    if count == 0 {
-        return Ok(stated);
-    }
-    let others = (0..=EXT4_MAX_EXTENT_DEPTH).filter(|&depth| depth != stated);
-    let mut buffer = buffers.take(state.geometry());
-    let mut found = None;
-    for depth in std::iter::once(stated).chain(others) {
-        if depth <= DEPTH_READ && fits(state, root, count, depth, &mut buffer, loaded)? {
-            found = Some(depth);
-            break;
+impl<'n> Node<'n> {
+    /// The root of an inode's tree.
+    fn root(raw: &'n RawInode, head: ExtentHeader, depth: u16) -> Self {
+        Self {
+            bytes: &raw.i_block,
+            block: None,
+            depth,
+            count: head.eh_entries.get().into(),
+            until: LBLK_END,
         }
     }
-    buffers.give(buffer);
-    Ok(found.unwrap_or(stated))
-}
 
-/// Whether one of the entries of a root leads to what an entry of this depth does: blocks of a
-/// file, or nodes down to them.
-fn fits(
-    state: &State<'_>,
-    root: &[u8],
-    count: usize,
-    depth: u16,
-    buffer: &mut [u8],
-    loaded: &mut Option<Pblk>,
-) -> Result<bool> {
-    let geometry = state.geometry();
-    for at in 1..=count {
-        let entry = |node: &[u8], at: usize| {
-            let place = EXTENT_ENTRY_LEN * at..EXTENT_ENTRY_LEN * (at + 1);
-            node.get(place)
-                .and_then(|entry| <[u8; 12]>::try_from(entry).ok())
-        };
-        let mut entry_of = entry(root, at);
-        let mut level = depth;
-        let mut nodes = 0;
-        while let Some(bytes) = entry_of {
-            if level == 0 {
-                let extent = RawExtent::read_from_bytes(&bytes).map(|raw| raw.get());
-                let can_be = |extent: Extent| {
-                    extent.len != 0 && is_inside(geometry, extent.pblk, extent.len.into())
-                };
-                if extent.is_ok_and(can_be) {
-                    return Ok(true);
-                }
-                break;
-            }
-            let Ok(index) = ExtentIdx::read_from_bytes(&bytes) else {
-                break;
-            };
-            let block = index.leaf();
-            if !is_inside(geometry, block, 1) || state.is_metadata(block) {
-                break;
-            }
-            state.volume.overlay().read_block(block, buffer)?;
-            *loaded = (nodes == 0 && at == 1).then_some(block);
-            let head = checked_header(buffer);
-            if head.is_none_or(|head| head.eh_entries.get() == 0) {
-                break;
-            }
-            if level == 1 && nodes == 0 && head.is_some_and(|head| head.eh_depth.get() == 0) {
-                // The root and its node agree: nothing more is read of a tree that is right.
-                return Ok(true);
-            }
-            level -= 1;
-            nodes += 1;
-            entry_of = entry(buffer, 1);
-        }
+    /// The bytes of its entries.
+    fn body(&self) -> &'n [u8] {
+        let body = EXTENT_ENTRY_LEN..EXTENT_ENTRY_LEN * (self.count + 1);
+        self.bytes.get(body).unwrap_or_default()
     }
-    Ok(false)
+
+    /// Its entries, if it is no leaf.
+    fn children(&self) -> &'n [ExtentIdx] {
+        <[ExtentIdx]>::ref_from_bytes(self.body()).unwrap_or_default()
+    }
 }
 
 /// Blocks that the size of an inode needs.
@@ -228,16 +163,12 @@ fn first_lblk(bytes: &[u8]) -> Option<Lblk> {
 
 impl<V: Visitor> Walk<'_, '_, V> {
     fn node(&mut self, node: Node<'_>) -> Result<()> {
-        let body = EXTENT_ENTRY_LEN..EXTENT_ENTRY_LEN * (node.count + 1);
-        let body = node.bytes.get(body).unwrap_or_default();
         if node.depth == 0 {
-            self.leaf(
-                node,
-                <[RawExtent]>::ref_from_bytes(body).unwrap_or_default(),
-            );
+            let extents = <[RawExtent]>::ref_from_bytes(node.body()).unwrap_or_default();
+            self.leaf(node, extents);
             return Ok(());
         }
-        let children = <[ExtentIdx]>::ref_from_bytes(body).unwrap_or_default();
+        let children = node.children();
         let sorted = self.sorted(node, children)?;
         let children = sorted.as_deref().unwrap_or(children);
         let mut buffer = self.buffers.take(self.state.geometry());

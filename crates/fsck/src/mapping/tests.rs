@@ -78,7 +78,11 @@ struct Fragments {
 
 impl Fragments {
     fn new() -> Self {
-        let image = TestImage::new("-t ext4 -b 1024 -O ^metadata_csum,^has_journal", "8M");
+        Self::with("-t ext4 -b 1024 -O ^metadata_csum,^has_journal")
+    }
+
+    fn with(options: &str) -> Self {
+        let image = TestImage::new(options, "8M");
         let mut contents = vec![0; 79 * 1024];
         for at in (0..79).step_by(2) {
             contents[at * 1024..][..1024].fill(u8::try_from(at).unwrap() + 1);
@@ -168,9 +172,27 @@ fn an_extent_that_is_too_long_costs_nothing() {
 fn a_tree_whose_root_lies_about_its_depth_is_read_as_it_is() {
     // `eh_max` and `eh_depth`.
     for root in ["0x4", "0x20004", "0x50004", "0x90004", "0xffff0004"] {
-        let file = Fragments::new();
-        file.image.debugfs(&[&format!("sif f block[1] {root}")]);
-        file.assert_kept("extent-root-depth", &[]);
+        for features in ["^metadata_csum,^has_journal", "^has_journal"] {
+            let file = Fragments::with(&format!("-t ext4 -b 1024 -O {features}"));
+            file.image.debugfs(&[&format!("sif f block[1] {root}")]);
+            file.assert_kept("extent-root-depth", &[]);
+        }
+    }
+}
+
+/// An extent of garbage that reads as an index of the other file's leaf.
+#[test]
+fn an_entry_that_is_garbage_does_not_give_a_file_the_tree_of_another() {
+    for features in ["^metadata_csum,^has_journal", "^has_journal"] {
+        let file = Fragments::with(&format!("-t ext4 -b 1024 -O {features}"));
+        file.image.file("a", &[b'a'; 1024]);
+        file.image.debugfs(&[
+            "sif a block[3] 0",
+            &format!("sif a block[4] {}", file.leaf / 1024),
+            "sif a block[5] 0x7fff0000",
+        ]);
+        file.assert_kept("extent-range", &[]);
+        assert_eq!(dumped(&file.image, "a"), [0; 1024], "{features}");
     }
 }
 
