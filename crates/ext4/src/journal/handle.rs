@@ -148,11 +148,19 @@ impl<'a> Handle<'a> {
     }
 
     /// Frees data blocks at any location. They are reused only after the commit. Blocks in a
-    /// group whose bitmap is damaged stay marked as used: a check will find them.
+    /// group whose bitmap is damaged stay marked as used: a check will find them. Metadata of a
+    /// fixed place is refused: the map that names it is damaged.
     pub(crate) fn free_blocks(&self, start: Pblk, len: u64) -> Result<()> {
         self.sbi.check_range("blocks to be freed", start, len)?;
         let bitmaps = self.rw.groups.bitmaps(self.sbi, self);
-        for run in runs(self.sbi.geometry(), start, len) {
+        let geometry = self.sbi.geometry();
+        for run in runs(geometry, start, len) {
+            if let Some((group, _)) = geometry.group_of(run.start) {
+                let (start, len) = (run.start, run.len.into());
+                self.rw
+                    .groups
+                    .refuse_metadata(geometry, group, start, len)?;
+            }
             match self.rw.allocator.clear(&bitmaps, run) {
                 // Freed on disk with this transaction, in memory only after its commit: until
                 // then a power cut restores the old owner.

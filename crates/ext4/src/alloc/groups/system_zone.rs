@@ -30,6 +30,13 @@ impl SystemZone {
         }
     }
 
+    /// The first of these blocks that it has.
+    fn first_in(&self, start: u64, end: u64) -> Option<Pblk> {
+        let first = self.runs.partition_point(|run| run.0.0 + run.1 <= start);
+        let run = self.runs.get(first).filter(|run| run.0.0 < end)?;
+        Some(Pblk(run.0.0.max(start)))
+    }
+
     /// The first of these runs in a part of the file system that `bitmap` calls free in part.
     fn free_in(&self, bitmap: &[u8], start: u64, len: u32) -> Option<Pblk> {
         let end = start + u64::from(len);
@@ -72,6 +79,34 @@ impl Groups {
         self.system_zone.write().add(runs);
     }
 
+    /// Fails with [`Damage::Field`] if blocks of a file, in one group, are metadata of a fixed
+    /// place.
+    pub(crate) fn refuse_metadata(
+        &self,
+        geometry: &Geometry,
+        group: GroupNr,
+        start: Pblk,
+        len: u64,
+    ) -> Result<()> {
+        let copies = geometry.group_start(group).0 + u64::from(copies_in(geometry, group));
+        let found = match start.0 < copies {
+            true => Some(start),
+            false => self
+                .system_zone
+                .read()
+                .first_in(start.0, start.0.saturating_add(len)),
+        };
+        match found {
+            None => Ok(()),
+            Some(block) => Err(Error::Corrupt(Damage::Field {
+                structure: "map of a file",
+                field: "block",
+                value: block.0,
+                why: "it holds metadata of the file system",
+            })),
+        }
+    }
+
     /// Fails with [`Damage::Field`] if a group's block bitmap calls metadata free.
     pub(super) fn check_bitmap(
         &self,
@@ -111,6 +146,10 @@ mod tests {
         zone.add([(Pblk(20), 4), (Pblk(10), 1), (Pblk(11), 2)].into_iter());
         zone.add([(Pblk(22), 6), (Pblk(40), 1)].into_iter());
         assert_eq!(zone.runs, [(Pblk(10), 3), (Pblk(20), 8), (Pblk(40), 1)]);
+        assert_eq!(zone.first_in(13, 20), None);
+        assert_eq!(zone.first_in(11, 12), Some(Pblk(11)));
+        assert_eq!(zone.first_in(13, 21), Some(Pblk(20)));
+        assert_eq!(zone.first_in(41, 90), None);
         // Bits of blocks 8 to 31: all of the zone's set.
         let mut bitmap = [0b0001_1100, 0b1111_0000, 0b0000_1111];
         assert_eq!(zone.free_in(&bitmap, 8, 24), None);

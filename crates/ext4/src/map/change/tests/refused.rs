@@ -1,5 +1,7 @@
 //! What cannot be done: requests without sense, damage, no space.
 
+use uext4_ondisk::GroupNr;
+
 use super::*;
 
 #[test]
@@ -241,6 +243,38 @@ fn without_space_for_the_map_nothing_is_changed() {
         let journal = &sbi.rw().unwrap().journal;
         journal.commit_now(&*sbi).unwrap();
         fixture.remove(100_000, u32::MAX);
+        fixture.check();
+        fixture.delete();
+    }
+}
+
+#[test]
+fn metadata_is_not_freed_as_blocks_of_a_file() {
+    for flags in ["-t ext4 -b 1024", "-t ext2 -b 1024"] {
+        let fixture = Fixture::new(flags, 16_384, FileType::Regular, Credits::Plenty);
+        let sbi = Arc::clone(&fixture.sbi);
+        let desc = sbi.writable().unwrap().groups.desc(GroupNr(1)).unwrap();
+        let table = desc.inode_table;
+        let copies = sbi.geometry().group_start(GroupNr(1));
+        let descriptors = Pblk(copies.0 + 1);
+        let handle = sbi.start(64).unwrap();
+        let last = Pblk(table.0 + u64::from(sbi.geometry().itable_blocks()) - 1);
+        for block in [
+            copies,
+            descriptors,
+            desc.block_bitmap,
+            desc.inode_bitmap,
+            table,
+            last,
+        ] {
+            let result = handle.free_blocks(block, 1);
+            assert!(
+                matches!(result, Err(Error::Corrupt(_))),
+                "{flags} {block}: {result:?}"
+            );
+            assert!(handle.are_used(block, 1).unwrap(), "{flags} {block}");
+        }
+        drop(handle);
         fixture.check();
         fixture.delete();
     }
