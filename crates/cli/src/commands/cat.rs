@@ -49,7 +49,9 @@ pub fn print(fs: &Image, path: &[u8], out: &mut Output) -> Result<(), Failure> {
     if inode.file_type == FileType::Directory {
         return Err(Failure::engine(escaped(path), &uext4::Error::IsDirectory));
     }
-    let mut piece = vec![0; PIECE.min(inode.size as usize + 1)];
+    // A byte more than a small file has, so that one read sees its end. The size may be any number.
+    let wanted = inode.size.saturating_add(1).min(PIECE as u64);
+    let mut piece = vec![0; wanted as usize];
     let (mut at, mut len) = (0, piece.len());
     let block_len = fs.geometry().block_size.len();
     loop {

@@ -357,3 +357,47 @@ fn trees_that_lead_into_themselves_are_changed_once() {
     }
     drop(scratch);
 }
+
+/// The largest sizes that an inode can state.
+#[test]
+fn a_size_that_no_file_has_is_damage() {
+    for size in [u64::MAX, u64::MAX - 4095, i64::MAX as u64, 1 << 63] {
+        let Some((scratch, image)) = image(&["-O", "^metadata_csum,large_dir"]) else {
+            return;
+        };
+        let file = "/dir/name-0000000000000000000000000000000000000005";
+        let commands = [file, "/dir/sub"].map(|path| format!("sif {path} size {size}"));
+        debugfs_write(&image, commands.each_ref().map(String::as_str));
+        let name = text(&image);
+        for command in [&["cat", name, file][..], &["get", name, file, "-"]] {
+            let output = uext4(command);
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(4), "{command:?}: {said}");
+            assert!(said.contains("i_size"), "{command:?}: {said}");
+        }
+        let [dest, other, based] = ["dest", "other", "based"].map(|name| scratch.path().join(name));
+        let commands: [&[&str]; 18] = [
+            &["get", name, "/", text(&dest)],
+            &["tar", name],
+            &["tar", name, file],
+            &["manifest", name],
+            &["ls", "-lR", name],
+            &["tree", name],
+            &["stat", name, file],
+            &["du", "-b", name],
+            &["frag", name],
+            &["frag", name, file],
+            &["grep", "x", name],
+            &["find", name, "--size", "+1K"],
+            &["diff", name, name],
+            &["check", name],
+            &["undelete", name],
+            &["salvage", name, "-o", text(&other)],
+            &["build", "--base", name, "-o", text(&based)],
+            &["info", name],
+        ];
+        for command in commands {
+            must_end(command);
+        }
+    }
+}
