@@ -10,7 +10,7 @@ use clap::{Args, ValueEnum};
 use uext4::{Error, FollowLast, Image, Inode};
 use uext4_ondisk::inode::FileType;
 
-use self::sums::{Sums, TOO_MANY_HOLES};
+use self::sums::Sums;
 use super::{Output, bytes};
 use crate::args::{ImageArgs, parse_size};
 use crate::failure::{Exit, Failure, exit_of, note};
@@ -50,7 +50,8 @@ pub struct ManifestArgs {
     /// Leave out sha256; no file data is read then
     #[arg(long)]
     no_hash: bool,
-    /// Leave out sha256 of files that are larger
+    /// Leave out sha256 of files that are larger; without it, only of what has holes of more than
+    /// 64 GiB in all
     #[arg(long, value_name = "SIZE", value_parser = parse_size, conflicts_with = "no_hash")]
     hash_max: Option<u64>,
     /// What is written: jsonl, or bodyfile
@@ -80,7 +81,7 @@ pub fn run(args: &ManifestArgs, out: &mut Output) -> Result<Exit, Failure> {
     let mut manifest = Manifest {
         fs: &fs,
         json: Json::new(),
-        sums: (!args.no_hash).then(|| Sums::new(&fs)),
+        sums: (!args.no_hash).then(|| Sums::new(&fs, args.hash_max)),
         hash_max: args.hash_max.unwrap_or(u64::MAX),
         failed: 0,
         worst: Exit::Success,
@@ -164,7 +165,10 @@ impl Manifest<'_> {
         if let Some(sums) = self.sums.as_mut().filter(|_| hashed) {
             match sums.of(self.fs, inode) {
                 Ok(Some(sum)) => self.json.key("sha256").hex(&sum),
-                Ok(None) => self.json.key("sha256_omitted").string(TOO_MANY_HOLES),
+                Ok(None) => {
+                    let why = sums.too_many_holes();
+                    self.json.key("sha256_omitted").string(&why);
+                }
                 Err(error) => self.failed(&error, errors),
             }
         }

@@ -9,16 +9,17 @@ use uext4_ondisk::Ino;
 use uext4_image::budget::Budget;
 use uext4_image::walk::InodeSet;
 
+use crate::show::size_text;
+
 /// Bytes read at once.
 const PIECE: usize = 1 << 20;
 /// Hashes remembered for further names, at most: some 32 MiB. Beyond, files are hashed again.
 const REMEMBERED_MAX: usize = 1 << 19;
 
-/// Most bytes of holes that are hashed in all files together: an image of a few blocks may have
-/// files of holes that take years.
-const HOLES_MAX: u64 = 1 << 40;
-/// What is said of a file that passes this.
-pub const TOO_MANY_HOLES: &str = "holes of more than 1 TiB in the files up to this one";
+/// Most bytes of holes that are hashed in all files together, a minute's work: an image of a few
+/// blocks may have files of holes that take years. More only for users who say how large files are
+/// that they want hashed.
+const HOLES_MAX: u64 = 64 << 30;
 
 /// A SHA-256.
 pub type Sum = [u8; 32];
@@ -32,20 +33,33 @@ pub struct Sums {
     single: InodeSet,
     /// Files with more, and the names still to come.
     linked: HashMap<Ino, (Sum, u16)>,
-    /// Bytes of holes that may still be hashed.
+    /// Bytes of holes that may be hashed, and that may still be.
+    holes_max: u64,
     holes_left: u64,
 }
 
 impl Sums {
-    /// None yet.
-    pub fn new(fs: &Image) -> Self {
+    /// None yet. With `largest`, the size of the largest file that is to be hashed, holes of so
+    /// many bytes are hashed, too.
+    pub fn new(fs: &Image, largest: Option<u64>) -> Self {
+        let holes_max = largest.map_or(HOLES_MAX, |largest| largest.max(HOLES_MAX));
         Self {
             piece: vec![0; PIECE],
             budget: Budget::new(fs),
             single: InodeSet::default(),
             linked: HashMap::new(),
-            holes_left: HOLES_MAX,
+            holes_max,
+            holes_left: holes_max,
         }
+    }
+
+    /// What is said of a file with more holes than may still be hashed.
+    pub fn too_many_holes(&self) -> String {
+        format!(
+            "holes of more than {} in the files up to this one; with --hash-max SIZE those of a \
+             file of this size are hashed",
+            size_text(self.holes_max)
+        )
     }
 
     /// The hash of a file's contents; `None` for one with more holes than may still be hashed.
