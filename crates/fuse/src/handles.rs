@@ -93,7 +93,25 @@ mod tests {
     use uext4::{Creation, NewInode};
 
     use super::*;
-    use crate::testing::file_system;
+    use crate::abi::EntryOut;
+    use crate::names::reply_opened;
+    use crate::nodes::Node;
+    use crate::reply::Out;
+    use crate::testing::{Client, file_system};
+
+    #[test]
+    fn a_handle_ends_where_its_file_cannot_be_answered() {
+        let client = Client::new();
+        for room in [0, size_of::<EntryOut>()] {
+            let how = Creation::default();
+            let file = client.inode(1).create_unnamed(NewInode::File, &how);
+            let node = Node::Writable(file.unwrap());
+            let mut bytes = vec![0; room];
+            let mut out = Out::new(&mut bytes);
+            reply_opened(&client.server, node, 2, &mut out).unwrap_err();
+            assert!(client.server.handles.inodes().is_empty(), "{room}");
+        }
+    }
 
     #[test]
     fn handles_keep_the_inode_in_use_to_their_end() {

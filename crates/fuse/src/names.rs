@@ -209,10 +209,12 @@ pub fn create(
 }
 
 /// What a file is answered that was made and opened. One that cannot be answered is not open.
-fn reply_opened(server: &Server, node: Node, flags: u32, out: &mut Out<'_>) -> Result<()> {
+pub fn reply_opened(server: &Server, node: Node, flags: u32, out: &mut Out<'_>) -> Result<()> {
     let opened = opened(server, &node, flags);
-    let replied = server.reply_entry(node, out);
-    replied.and_then(|()| put_opened(server, &opened, out))
+    server
+        .reply_entry(node, out)
+        .inspect_err(|_| drop(server.handles.release(opened.fh)))?;
+    put_opened(server, &opened, out)
 }
 
 /// The answer to an opening, whose handle ends if it cannot be given.

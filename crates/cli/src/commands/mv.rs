@@ -9,6 +9,7 @@ use super::bytes;
 use super::change::{Operands, Operation, Target, about, last_name};
 use crate::failure::Failure;
 use crate::paths;
+use crate::show::escaped;
 
 /// Move or rename
 ///
@@ -52,6 +53,11 @@ impl Operation for MvArgs {
         let moved = target.fs.rename(old, &new, mode);
         moved.map_err(|error| match error {
             uext4::Error::NotFound => about(old)(error),
+            // Another file system is mounted on either of them, which the daemon names.
+            uext4::Error::Remote { .. } => {
+                let both = format_args!("{} to {}", escaped(old), escaped(&new));
+                Failure::engine(both, &error)
+            }
             error => about(&new)(error),
         })
     }

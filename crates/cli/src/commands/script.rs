@@ -303,8 +303,17 @@ fn words(line: &[u8]) -> Result<Vec<OsString>, clap::Error> {
 fn not_a_line(error: &clap::Error, out: &mut Output) -> Result<Exit, Failure> {
     let text = error.render().to_string();
     if error.use_stderr() {
-        let what = text.trim_start_matches("error: ").trim_end();
-        return Err(Failure::new(Exit::Usage, what));
+        // What is wrong, then perhaps a tip, and how the command is used: `help` says that better.
+        let mut paragraphs = text.split("\n\n");
+        let what = paragraphs.next().unwrap_or_default();
+        let words: Vec<&str> = what.lines().map(str::trim).collect();
+        let what = words.join(" ");
+        let failure = Failure::new(Exit::Usage, what.trim_start_matches("error: "));
+        let tip = paragraphs.find_map(|paragraph| paragraph.trim_start().strip_prefix("tip: "));
+        return Err(match tip {
+            Some(tip) => failure.hint(tip.lines().next().unwrap_or_default()),
+            None => failure,
+        });
     }
     write!(out, "{text}")?;
     Ok(Exit::Success)

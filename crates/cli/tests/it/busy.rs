@@ -58,6 +58,10 @@ fn what_is_or_holds_a_mount_point_is_neither_removed_nor_moved() {
         let said = String::from_utf8_lossy(&done.stderr).into_owned();
         assert_ne!(done.status.code(), Some(0), "{arguments:?}: {said}");
         assert!(said.contains("busy"), "{arguments:?}: {said}");
+        if let ["mv", .., old, new] = arguments {
+            let both = format!("{old} to {new}");
+            assert!(said.contains(&both), "{arguments:?}: {said}");
+        }
         assert_eq!(fs::read_to_string(point.join("precious")).unwrap(), "x");
         assert_eq!(fs::read_to_string(&file).unwrap(), "new", "{arguments:?}");
     }

@@ -201,3 +201,21 @@ fn random_lines_and_words_leave_sound_images() {
         }
     }
 }
+
+#[test]
+fn a_line_that_is_no_command_is_answered_in_a_line_and_with_the_tip() {
+    let Some((_scratch, image)) = image(&["-t", "ext4"], 16) else {
+        return;
+    };
+    let output = script(&image, &[], "rm --recursve /a\nmkdir\n");
+    assert!(!output.status.success());
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        said.contains("'--recursve'") && said.contains("--recursive"),
+        "{said}"
+    );
+    assert!(said.contains("required") && said.contains("PATH"), "{said}");
+    for word in ["\\n", "Usage", "tip:", "For more information"] {
+        assert!(!said.contains(word), "{word}: {said}");
+    }
+}
