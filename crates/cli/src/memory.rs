@@ -56,7 +56,12 @@ pub fn of_source(eighths: u64) -> Limits {
     Limits { memory, ..limits }
 }
 
-/// The same, of one that goes into an image that is there.
+/// The same, of one that goes into an image that is there, whose engine has caches of its own.
 pub fn of_put_source() -> Limits {
-    of_source(ALL - WRITING)
+    let limits = of_source(ALL - WRITING);
+    let memory = match given() {
+        Some(_) => limits.memory,
+        None => limits.memory / 4 * 3,
+    };
+    Limits { memory, ..limits }
 }

@@ -21,6 +21,7 @@ use std::thread;
 use crate::error::Error;
 use crate::limits;
 pub use format::Format;
+use format::is_want_of_memory;
 
 /// Bytes of a piece. A multiple of a tar block, so that no header lies in two of them.
 const PIECE: usize = 1 << 20;
@@ -226,6 +227,7 @@ impl Chunks {
             queue: Arc::clone(&queue),
             path: stream.path.clone(),
             format: Format::Plain,
+            memory: stream.memory,
         };
         let thread = thread::Builder::new().name("decompress".into());
         let spawned = thread.spawn(move || filler.run(stream));
@@ -301,6 +303,8 @@ struct Filler {
     queue: Arc<Queue>,
     path: PathBuf,
     format: Format,
+    /// Bytes that the decompressor may take.
+    memory: u64,
 }
 
 /// Sends pieces to the thread that checks them, and gets its verdict.
@@ -415,13 +419,20 @@ impl Filler {
     }
 
     fn bad(&self, source: io::Error) -> Error {
-        bad(source, self.format, &self.path)
+        bad(source, self.format, self.memory, &self.path)
     }
 }
 
 /// What an error of reading or decompressing means: an error of ours inside it is that one.
-fn bad(source: io::Error, format: Format, path: &Path) -> Error {
+fn bad(source: io::Error, format: Format, memory: u64, path: &Path) -> Error {
     let path = path.to_path_buf();
+    if is_want_of_memory(&source) {
+        return Error::DecompressorMemory {
+            path,
+            format: format.name(),
+            limit: memory,
+        };
+    }
     match (source.downcast::<Error>(), format) {
         (Ok(ours), _) => ours,
         (Err(source), Format::Plain) => Error::Source {

@@ -94,6 +94,20 @@ pub enum Error {
         /// What the decompressor says.
         source: io::Error,
     },
+    /// Decompressing takes more memory than it may.
+    #[error(
+        "{}: {format} data: decompressing it takes more than the {limit} bytes of memory that it \
+         may take",
+        path.display()
+    )]
+    DecompressorMemory {
+        /// The archive; "-" for standard input.
+        path: PathBuf,
+        /// "zstd" or "xz".
+        format: &'static str,
+        /// Bytes that the decompressor may take.
+        limit: u64,
+    },
     /// Something in the image that is a source cannot be read as it is.
     #[error("{}: {why}", path.display())]
     Base {

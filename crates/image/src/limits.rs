@@ -29,13 +29,14 @@ pub struct Limits {
     pub xattr_bytes: u64,
     /// Bytes of memory for contents on their way: those that wait until the image is written (an
     /// eighth; the rest is in a temporary file), and what is decompressed before it is wanted (a
-    /// quarter, but 1 MiB for each archive that is open). An archive whose decompressor needs more
-    /// than three times this much is refused. What is known of each entry comes on top.
+    /// quarter, but 1 MiB for each archive that is open). The decompressors of all archives that
+    /// are open have five quarters of it, and an archive that needs more is refused
+    /// ([`Error::DecompressorMemory`]). What is known of each entry comes on top.
     pub memory: u64,
 }
 
-/// Most bytes of memory that decompressing xz takes: 64 MiB of dictionary (`xz -9`) and its tables.
-const XZ_MEMORY_MAX: u64 = 80 << 20;
+/// Most bytes of memory that decompressing an archive takes: the window of `zstd --long=27`.
+const DECOMPRESSOR_MAX: u64 = 128 << 20;
 /// The default of [`Limits::memory`] where there is much.
 const MEMORY: u64 = 512 << 20;
 
@@ -66,9 +67,17 @@ impl Limits {
         usize::try_from(self.memory / 4).unwrap_or(usize::MAX)
     }
 
-    /// Bytes that decompressing one archive may take.
-    pub fn decompressor(&self) -> u64 {
-        self.memory.saturating_mul(3).min(XZ_MEMORY_MAX)
+    /// How many of the archives are open at once, with a thread for each of so many processors: as
+    /// many as have the memory for any of the windows that compressors use.
+    pub fn side_by_side(&self, processors: usize) -> usize {
+        let most = usize::try_from(self.memory / DECOMPRESSOR_MAX).unwrap_or(usize::MAX);
+        processors.min(most).max(1)
+    }
+
+    /// Bytes that the decompressor of one of so many archives may take.
+    pub fn decompressor(&self, side_by_side: usize) -> u64 {
+        let all = self.memory.saturating_add(self.memory / 4);
+        (all / side_by_side.max(1) as u64).min(DECOMPRESSOR_MAX)
     }
 
     /// Looks at a path of so many names.

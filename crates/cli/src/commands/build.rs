@@ -424,6 +424,10 @@ fn open_more_files() {
     let _ = rustix::process::setrlimit(Resource::Nofile, limit);
 }
 
+/// What to do about an archive that takes much memory.
+pub const MORE_MEMORY: &str = "give the command more than its share of what there is: `--memory 512M`; \
+                           or decompress the archive first";
+
 /// Why no image was made, and what to do.
 pub fn failure(image: &Path, error: &Error) -> Failure {
     failure_of(image, error, Exit::CouldNot)
@@ -451,6 +455,7 @@ fn failure_of(image: &Path, error: &Error, bad_path: Exit) -> Failure {
             "put oci: or docker-archive: before its name: `uext4 build oci:DIRECTORY -o IMAGE`",
         ),
         Error::InDisk { .. } => failure.hint(in_disk::LARGER),
+        Error::DecompressorMemory { .. } => failure.hint(MORE_MEMORY),
         Error::DoesNotFit { .. } => failure.hint("give a larger --size, or leave the size out"),
         _ => failure,
     }

@@ -9,7 +9,7 @@ use clap::Args;
 use uext4::{FileType, FollowLast};
 use uext4_image::{Attributes, Error as PutError, Existing, PutOptions, PutReport, SourceOptions};
 
-use super::build::is_of_archive;
+use super::build::{MORE_MEMORY, is_of_archive};
 use super::bytes;
 use super::change::{Operands, Operation, Target, about, about_new, by_root, last_name};
 use crate::failure::{Exit, Failure, exit_of};
@@ -275,6 +275,9 @@ fn destination<'a>(
 pub fn failure(error: PutError) -> Failure {
     match error {
         PutError::Entry { path, source } => about(bytes(path.as_os_str()))(source),
+        error @ PutError::DecompressorMemory { .. } => {
+            Failure::new(exit(&error), shown(&error)).hint(MORE_MEMORY)
+        }
         error => Failure::new(exit(&error), shown(&error)),
     }
 }

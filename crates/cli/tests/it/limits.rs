@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use crate::host::{
-    UEXT4, assert_clean, has_tool, mke2fs, run, scratch, text, unmount, unmount_lazily,
+    UEXT4, assert_clean, has_tool, mke2fs, run, scratch, text, uext4_ok, unmount, unmount_lazily,
 };
 use crate::served::can_serve;
 
@@ -121,6 +121,64 @@ fn commands_stay_within_the_memory_of_a_control_group() {
     group.ok(&["build", "-q", text(&tar), "-o", text(&at("built"))]);
     group.ok(&["shrink", "--min", image]);
     assert_clean(Path::new(image));
+}
+
+/// Archives whose decompressors take 64 and 128 MiB.
+#[test]
+fn decompressors_stay_within_the_memory_of_a_control_group() {
+    if !["mke2fs", "tar", "xz", "zstd"].into_iter().all(has_tool) {
+        return;
+    }
+    let dir = scratch();
+    let at = |name: &str| dir.path().join(name);
+    let [top, image, tar] = ["tree", "image", "a.tar"].map(at);
+    fs::create_dir(&top).unwrap();
+    let line = b"as much as the windows hold\n".repeat(1 << 16);
+    let mut file = File::create(top.join("file")).unwrap();
+    for _ in 0..90 {
+        file.write_all(&line).unwrap();
+    }
+    run("tar", &["-C", text(&top), "-cf", text(&tar), "."]);
+    run("xz", &["-k", "--lzma2=preset=0,dict=64MiB", text(&tar)]);
+    run("zstd", &["-q", "-k", "-1", "--long=27", text(&tar)]);
+    mke2fs(&image, &["-t", "ext4"], 800);
+    for mib in [60, 110, 150] {
+        let Some(group) = Group::new(mib) else { return };
+        for archive in ["a.tar.xz", "a.tar.zst"].map(at) {
+            let (image, archive) = (text(&image), text(&archive));
+            let built = at("built");
+            let commands: [&[&str]; 2] = [
+                &["untar", "-f", archive, image, "/"],
+                &["build", "-q", "-F", archive, "-o", text(&built)],
+            ];
+            for command in commands {
+                let output = group.command(command).output().unwrap();
+                let said = String::from_utf8_lossy(&output.stderr);
+                let status = output.status;
+                assert_eq!(group.kills(), 0, "{command:?}, {mib} MiB");
+                let is_named = status.code() == Some(8)
+                    && said.contains("bytes of memory")
+                    && said.contains("--memory");
+                assert!(
+                    status.success() || is_named,
+                    "{command:?}, {mib} MiB: {status}: {said}"
+                );
+            }
+        }
+    }
+    // With more memory they are read.
+    for archive in ["a.tar.xz", "a.tar.zst"].map(at) {
+        uext4_ok(&[
+            "build",
+            "-q",
+            "-F",
+            "--memory",
+            "1G",
+            text(&archive),
+            "-o",
+            text(&at("built")),
+        ]);
+    }
 }
 
 #[test]

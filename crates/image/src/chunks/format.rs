@@ -44,7 +44,8 @@ impl Format {
     }
 
     /// Reads what `input` was before it was compressed: all members or frames, one after another.
-    /// `memory` is how many bytes an xz stream may ask for.
+    /// `memory` is how many bytes it may take: more than a few only for xz and zstd, whose streams
+    /// say how much they need.
     ///
     /// # Errors
     /// What the decompressor says when it begins.
@@ -61,7 +62,11 @@ impl Format {
                 end: GzDecoder::into_inner,
                 first: 0x1F,
             }),
-            Self::Zstd => Box::new(zstd::Decoder::with_buffer(input)?),
+            Self::Zstd => {
+                let mut decoder = zstd::Decoder::with_buffer(input)?;
+                decoder.window_log_max(memory.max(1).ilog2().clamp(10, 31))?;
+                Box::new(decoder)
+            }
             Self::Xz => {
                 use liblzma::stream::{CONCATENATED, Stream};
                 let stream = Stream::new_stream_decoder(memory, CONCATENATED)?;
@@ -74,6 +79,18 @@ impl Format {
                 first: b'B',
             }),
         })
+    }
+}
+
+/// Whether an error of a decompressor is that the stream needs more memory than it may take.
+pub fn is_want_of_memory(error: &io::Error) -> bool {
+    let Some(inner) = error.get_ref() else {
+        return false;
+    };
+    match inner.downcast_ref() {
+        Some(error) => matches!(error, liblzma::stream::Error::MemLimit),
+        // The library of zstd gives its errors names alone.
+        None => inner.to_string() == "Frame requires too much memory for decoding",
     }
 }
 

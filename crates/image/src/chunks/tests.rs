@@ -201,6 +201,57 @@ fn a_dictionary_beyond_the_limit_is_refused() {
     let mut chunks = chunks(encoder.finish().unwrap());
     assert!(matches!(
         chunks.peek(),
-        Err(Error::Decompress { format: "xz", .. })
+        Err(Error::DecompressorMemory {
+            format: "xz",
+            limit: 0x500_0000,
+            ..
+        })
     ));
+}
+
+#[test]
+fn a_window_beyond_the_limit_is_refused() {
+    let mut encoder = zstd::Encoder::new(Vec::new(), 1).unwrap();
+    encoder.window_log(27).unwrap();
+    encoder.write_all(&noise(9 << 20)).unwrap();
+    let compressed = encoder.finish().unwrap();
+    let read = |memory| {
+        let limited = Stream {
+            memory,
+            ..stream(io::Cursor::new(compressed.clone()))
+        };
+        read_all(&mut Chunks::start(limited).unwrap())
+    };
+    let (all, error) = read(128 << 20);
+    assert!(error.is_none() && all.len() == 9 << 20);
+    let (all, error) = read(100 << 20);
+    let memory_is_named = matches!(
+        error,
+        Some(Error::DecompressorMemory {
+            format: "zstd",
+            limit: 0x640_0000,
+            ..
+        })
+    );
+    assert!(all.is_empty() && memory_is_named, "{error:?}");
+}
+
+#[test]
+fn decompressors_that_run_side_by_side_share_the_memory() {
+    let limits = |mib: u64| limits::Limits {
+        memory: mib << 20,
+        ..Default::default()
+    };
+    for mib in [16, 50, 65, 128, 300, 512] {
+        let limits = limits(mib);
+        for processors in [1, 2, 64] {
+            let count = limits.side_by_side(processors);
+            assert!((1..=processors).contains(&count));
+            let all = limits.decompressor(count) * count as u64;
+            assert!(all <= limits.memory * 5 / 4, "{mib} MiB");
+        }
+    }
+    // What compressors use at most, where there is memory for it.
+    let count = limits(512).side_by_side(64);
+    assert_eq!((count, limits(512).decompressor(count)), (4, 128 << 20));
 }

@@ -54,6 +54,15 @@ pub struct Reader {
     pub check: Option<Box<dyn Check>>,
 }
 
+/// Bytes of memory that one of the sources which are open may take.
+#[derive(Clone, Copy)]
+struct Share {
+    /// Decompressed before they are wanted.
+    ahead: usize,
+    /// For the decompressor itself.
+    decompressor: u64,
+}
+
 /// A source that was opened.
 enum Opened {
     Directory(PathBuf),
@@ -78,20 +87,25 @@ pub fn list(
     };
     let mut waiting = inputs.into_iter();
     let mut opened = VecDeque::new();
-    let side_by_side = thread::available_parallelism().map_or(1, usize::from);
-    let of_all = context.options.limits.ahead().min(AHEAD_OF_ALL);
+    let limits = &context.options.limits;
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    let side_by_side = limits.side_by_side(processors).min(waiting.len()).max(1);
+    let of_all = limits.ahead().min(AHEAD_OF_ALL);
     let ahead = match waiting.len() {
         1 => AHEAD.min(of_all),
         _ => of_all / side_by_side,
     };
-    let ahead = ahead.max(AHEAD_MIN);
+    let share = Share {
+        ahead: ahead.max(AHEAD_MIN),
+        decompressor: limits.decompressor(side_by_side),
+    };
     for number in 0.. {
         // Each decompresses in a thread of its own, while those before it are listed.
         while opened.len() < side_by_side {
             let Some(input) = waiting.next() else { break };
             // In an archive, what is around a hole is not where it can be read as one file.
             let passes = placer.is_some() || context.holes == Holes::Filled;
-            opened.push_back(open(input, context, ahead, passes)?);
+            opened.push_back(open(input, context, share, passes)?);
         }
         let Some(source) = opened.pop_front() else {
             break;
@@ -148,7 +162,7 @@ fn archive(
     })
 }
 
-fn open(input: Input, context: &Context<'_>, ahead: usize, passes: bool) -> Result<Opened, Error> {
+fn open(input: Input, context: &Context<'_>, share: Share, passes: bool) -> Result<Opened, Error> {
     let (file, path, kind) = match input {
         Input::Source(Source::Directory(path)) => return Ok(Opened::Directory(path)),
         Input::Source(Source::Image(path)) => return Ok(Opened::Image(path)),
@@ -163,7 +177,7 @@ fn open(input: Input, context: &Context<'_>, ahead: usize, passes: bool) -> Resu
             let _ = rustix::pipe::fcntl_setpipe_size(&stdin, PIPE_LEN);
             (File::from(stdin), path.to_path_buf(), ArchiveKind::Files)
         }
-        Input::Reader(reader) => return stream(reader, context, ahead),
+        Input::Reader(reader) => return stream(reader, context, share),
     };
     if !passes && let Some(input) = in_place(&file, &path)? {
         return Ok(Opened::Archive(input, kind));
@@ -174,19 +188,19 @@ fn open(input: Input, context: &Context<'_>, ahead: usize, passes: bool) -> Resu
         kind,
         check: None,
     };
-    stream(reader, context, ahead)
+    stream(reader, context, share)
 }
 
-fn stream(reader: Reader, context: &Context<'_>, ahead: usize) -> Result<Opened, Error> {
+fn stream(reader: Reader, context: &Context<'_>, share: Share) -> Result<Opened, Error> {
     let path = reader.path.clone();
     let is_verified = reader.check.is_some();
     let chunks = Chunks::start(Stream {
         input: (reader.open)()?,
         path: reader.path,
         check: reader.check,
-        ahead,
+        ahead: share.ahead,
         ratio: context.options.limits.ratio,
-        memory: context.options.limits.decompressor(),
+        memory: share.decompressor,
     })?;
     let mut input = tar::Input::from_stream(chunks, &path);
     if is_verified {

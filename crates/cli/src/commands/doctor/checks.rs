@@ -32,7 +32,7 @@ pub fn all() -> Vec<Finding> {
     ));
     findings.push(landlock(sandbox::has_landlock()));
     findings.push(seccomp());
-    findings.push(memory(read("/proc/meminfo").as_deref()));
+    findings.push(memory(read("/proc/meminfo").as_deref(), host::memory()));
     findings.push(processors());
     findings.push(mount_type());
     findings
@@ -188,8 +188,8 @@ fn seccomp() -> Finding {
     }
 }
 
-/// What a mount may take: by default an eighth of the memory of the machine.
-fn memory(meminfo: Option<&str>) -> Finding {
+/// What commands and mounts may take: a part of what the machine has, or this process may have.
+fn memory(meminfo: Option<&str>, of_process: Option<u64>) -> Finding {
     let field = |name: &str| {
         let mut lines = meminfo?.lines();
         let line = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
@@ -203,8 +203,15 @@ fn memory(meminfo: Option<&str>) -> Finding {
             "limit the caches of a mount with `-o memory=SIZE`",
         );
     };
-    let text = format!("{} available of {}", size_text(available), size_text(total));
-    match available < LITTLE_MEMORY {
+    let mut text = format!("{} available of {}", size_text(available), size_text(total));
+    if let Some(most) = of_process.filter(|&most| most < total) {
+        text += &format!(
+            "; a control group or a resource limit leaves {} to this process, and commands keep to \
+             that",
+            size_text(most)
+        );
+    }
+    match available.min(of_process.unwrap_or(u64::MAX)) < LITTLE_MEMORY {
         false => Finding::ok("memory", text),
         true => Finding::note(
             "memory",
@@ -275,12 +282,19 @@ mod tests {
     fn little_memory_is_a_note() {
         let of = |available: &str| {
             let text = format!("MemTotal: 8000000 kB\nMemAvailable: {available} kB\n");
-            memory(Some(&text)).state
+            memory(Some(&text), None).state
         };
         assert_eq!(of("7000000"), State::Ok);
         assert_eq!(of("1000"), State::Note);
         assert_eq!(of("99999999999999999999"), State::Note);
-        assert_eq!(memory(None).state, State::Note);
+        assert_eq!(memory(None, None).state, State::Note);
+        let text = "MemTotal: 8000000 kB\nMemAvailable: 7000000 kB\n";
+        let of = |limit| memory(Some(text), Some(limit));
+        assert_eq!(of(8_000_000 << 10).state, State::Ok);
+        assert!(!of(8_000_000 << 10).text.contains("control group"));
+        assert_eq!(of(1 << 30).state, State::Ok);
+        assert!(of(1 << 30).text.contains("leaves 1.0 GiB"));
+        assert_eq!(of(100 << 20).state, State::Note);
     }
 
     #[test]
