@@ -29,25 +29,60 @@ pub fn loop_device(image: &Path) -> Option<String> {
 /// the system does not say.
 #[must_use]
 pub fn place_of(device: &str) -> Option<(String, bool)> {
-    // Paths in the table need not be UTF-8, and one of them must not hide all others.
-    find(&fs::read("/proc/self/mounts").ok()?, device)
+    find(&table_of_mounts(), device)
 }
 
 /// The same in a table of mounts.
-fn find(table: &[u8], device: &str) -> Option<(String, bool)> {
-    let table = String::from_utf8_lossy(table);
+fn find(table: &str, device: &str) -> Option<(String, bool)> {
     let device = fs::canonicalize(device).ok()?;
-    table.lines().find_map(|line| {
-        let mut fields = line.split(' ');
-        let (source, dir) = (fields.next()?, fields.next()?);
-        let (kind, options) = (fields.next()?, fields.next()?);
-        if kind.starts_with("fuse") {
-            return None;
-        }
+    table.lines().filter_map(Line::parse).find_map(|line| {
         // What does not begin with /dev is no device, and may be slow to look at.
-        let is_it = source.starts_with("/dev/") && fs::canonicalize(source).ok()? == device;
-        is_it.then(|| (dir.to_owned(), options.split(',').any(|word| word == "rw")))
+        let may_be = !line.kind.starts_with("fuse") && line.source.starts_with("/dev/");
+        let is_it = may_be && fs::canonicalize(line.source).ok()? == device;
+        is_it.then(|| {
+            (
+                line.dir.to_owned(),
+                line.may_write && line.device_may_be_written,
+            )
+        })
     })
+}
+
+/// The table of mounts of this process. Paths in it need not be UTF-8, and one of them must not
+/// hide all others.
+fn table_of_mounts() -> String {
+    let table = fs::read("/proc/self/mountinfo").unwrap_or_default();
+    String::from_utf8_lossy(&table).into_owned()
+}
+
+/// A line of the table: `36 35 7:0 / /mnt rw,noatime shared:1 - ext4 /dev/loop0 rw`.
+struct Line<'a> {
+    number: &'a str,
+    dir: &'a str,
+    kind: &'a str,
+    source: &'a str,
+    /// Through this mount.
+    may_write: bool,
+    /// Through any mount of it.
+    device_may_be_written: bool,
+}
+
+impl<'a> Line<'a> {
+    fn parse(line: &'a str) -> Option<Self> {
+        let (place, source) = line.split_once(" - ")?;
+        let mut place = place.split(' ').skip(2);
+        let mut source = source.split(' ');
+        let is_rw = |options: &str| options.split(',').any(|word| word == "rw");
+        let number = place.next()?;
+        Some(Self {
+            number,
+            dir: place.nth(1)?,
+            may_write: is_rw(place.next()?),
+            kind: source.next()?,
+            source: source.next()?,
+            device_may_be_written: is_rw(source.next()?),
+        })
+    }
 }
 
 /// The loop device this file is attached to, if what is written to the device reaches the file.
@@ -73,8 +108,7 @@ pub struct KernelMount {
 #[must_use]
 pub fn mount_of(device: u64) -> Option<KernelMount> {
     let numbers = with_partitions(device);
-    let table = fs::read("/proc/self/mountinfo").unwrap_or_default();
-    let seen = in_table(&String::from_utf8_lossy(&table), &numbers);
+    let seen = in_table(&table_of_mounts(), &numbers);
     // One that may write counts, of several.
     seen.or_else(|| {
         let name = |number: &String| {
@@ -105,20 +139,13 @@ fn with_partitions(device: u64) -> Vec<String> {
     std::iter::once(own).chain(numbers).collect()
 }
 
-/// The same in the text of a table of mounts, whose lines are
-/// `36 35 7:0 / /mnt rw,noatime shared:1 - ext4 /dev/loop0 rw`.
+/// The same in the text of a table of mounts.
 fn in_table(table: &str, numbers: &[String]) -> Option<KernelMount> {
-    let mounts = table.lines().filter_map(|line| {
-        let (place, source) = line.split_once(" - ")?;
-        let mut place = place.split(' ').skip(2);
-        let number = place.next()?;
-        let dir = place.nth(1)?;
-        let mut options = source.split(' ').nth(2)?.split(',');
-        let is_it = numbers.iter().any(|of| of == number);
-        is_it.then(|| KernelMount {
-            dir: Some(dir.to_owned()),
-            writes: options.any(|word| word == "rw"),
-        })
+    let lines = table.lines().filter_map(Line::parse);
+    let lines = lines.filter(|line| numbers.iter().any(|of| of == line.number));
+    let mounts = lines.map(|line| KernelMount {
+        dir: Some(line.dir.to_owned()),
+        writes: line.device_may_be_written,
     });
     mounts.max_by_key(|mount| mount.writes)
 }
@@ -143,8 +170,10 @@ mod tests {
 
     #[test]
     fn a_mount_is_found_next_to_paths_that_are_not_utf8() {
-        let table = b"/dev/zero /m\xFEnt ext4 rw,relatime 0 0\n\
-            x\xFF /fuse fuse.uext4 rw 0 0\n/dev/null /mnt ext4 ro 0 0\n";
+        let table = b"36 35 8:1 / /m\xFEnt rw,relatime - ext4 /dev/zero rw\n\
+            37 35 0:9 / /fuse rw - fuse.uext4 x\xFF rw\n\
+            38 35 8:2 / /mnt ro shared:1 - ext4 /dev/null rw\n";
+        let table = &String::from_utf8_lossy(table);
         assert_eq!(find(table, "/dev/null"), Some(("/mnt".to_owned(), false)));
         assert_eq!(find(table, "/dev/zero").map(|(_, rw)| rw), Some(true));
         assert_eq!(find(table, "/dev/full"), None);

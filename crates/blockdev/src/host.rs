@@ -72,7 +72,7 @@ pub fn lock_holder(file: &Path) -> Option<LockHolder> {
     let (major, minor) = (rustix::fs::major(file.dev()), rustix::fs::minor(file.dev()));
     let place = format!("{major:02x}:{minor:02x}:{}", file.ino());
     let pid = holder_in(&text("/proc/locks")?, &place)?;
-    let name = text(&format!("/proc/{pid}/comm"))?.trim_end().to_owned();
+    let name = text(format!("/proc/{pid}/comm"))?.trim_end().to_owned();
     Some(LockHolder { pid, name })
 }
 
@@ -94,22 +94,28 @@ pub(crate) fn is_rotational(device: u64) -> bool {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let device = format!("/sys/dev/block/{major}:{minor}");
     // A partition lies in the directory of its disk.
-    text(&format!("{device}/queue/rotational"))
-        .or_else(|| text(&format!("{device}/../queue/rotational")))
+    text(format!("{device}/queue/rotational"))
+        .or_else(|| text(format!("{device}/../queue/rotational")))
         .is_some_and(|text| text.trim() == "1")
 }
 
 /// Whether the kernel refuses to write a disk or partition; false where it does not report.
 pub(crate) fn is_read_only(device: u64) -> bool {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-    text(&format!("/sys/dev/block/{major}:{minor}/ro")).is_some_and(|text| text.trim() == "1")
+    text(format!("/sys/dev/block/{major}:{minor}/ro")).is_some_and(|text| text.trim() == "1")
 }
 
-fn text(path: &str) -> Option<String> {
-    let mut text = String::new();
+fn text(path: impl AsRef<Path>) -> Option<String> {
+    read(path.as_ref(), LEN_MAX)
+}
+
+/// At most `most` bytes of a text of the kernel. What is not UTF-8, such as a path, hides nothing
+/// else.
+fn read(path: &Path, most: u64) -> Option<String> {
+    let mut bytes = Vec::new();
     let file = File::open(path).ok()?;
-    file.take(LEN_MAX).read_to_string(&mut text).ok()?;
-    Some(text)
+    file.take(most).read_to_end(&mut bytes).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 #[cfg(test)]

@@ -6,14 +6,12 @@
 //! root. Of a hierarchy that is mounted several times the first place is taken. Left out: mounts
 //! whose path has a space.
 
-use std::fs::File;
-use std::io::Read;
 use std::path::{Component, Path, PathBuf};
+
+use super::{LEN_MAX, read};
 
 /// Bytes of the table of mounts that are looked at; control groups are mounted early.
 const MOUNTS_MAX: u64 = 4 << 20;
-/// Bytes of any other text.
-const TEXT_MAX: u64 = 64 << 10;
 /// Files with a limit in bytes or the word `max`, in a group of version 2.
 const UNIFIED: [&str; 2] = ["memory.max", "memory.high"];
 /// The same in a group of version 1, where no limit is a very large one.
@@ -21,7 +19,7 @@ const LEGACY: [&str; 1] = ["memory.limit_in_bytes"];
 
 /// The least of all that is known, with the files below `root` and these resource limits.
 pub(super) fn least(root: &Path, own: [Option<u64>; 2]) -> Option<u64> {
-    let machine = read(&root.join("proc/meminfo"), TEXT_MAX);
+    let machine = read(&root.join("proc/meminfo"), LEN_MAX);
     let machine = machine.and_then(|text| total(&text));
     let groups = of_groups(root);
     machine
@@ -41,7 +39,7 @@ fn total(meminfo: &str) -> Option<u64> {
 
 /// The limits of the groups that this process is in, and of those above them.
 fn of_groups(root: &Path) -> Vec<u64> {
-    let own = read(&root.join("proc/self/cgroup"), TEXT_MAX);
+    let own = read(&root.join("proc/self/cgroup"), LEN_MAX);
     let mounts = read(&root.join("proc/self/mountinfo"), MOUNTS_MAX);
     let (Some(own), Some(mounts)) = (own, mounts) else {
         return Vec::new();
@@ -107,16 +105,8 @@ impl<'a> Hierarchy<'a> {
 fn in_group(group: &Path, files: &[&str]) -> Vec<u64> {
     let paths = files.iter().map(|file| group.join(file));
     // Not a number is no limit: `max`.
-    let number = |path: PathBuf| read(&path, TEXT_MAX)?.trim().parse().ok();
+    let number = |path: PathBuf| read(&path, LEN_MAX)?.trim().parse().ok();
     paths.filter_map(number).collect()
-}
-
-fn read(path: &Path, most: u64) -> Option<String> {
-    let mut bytes = Vec::new();
-    let file = File::open(path).ok()?;
-    file.take(most).read_to_end(&mut bytes).ok()?;
-    // A path that is not UTF-8 must not hide all others.
-    Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 #[cfg(test)]
