@@ -118,6 +118,24 @@ pub enum Error {
         /// Where the file system should begin.
         offset: u64,
     },
+    /// A partition shares bytes with another one.
+    #[error("partition {number} overlaps partition {other}, which would be overwritten")]
+    Overlap {
+        /// The partition.
+        number: u32,
+        /// The other one.
+        other: u32,
+    },
+    /// The partition table is damaged so that it may hide partitions.
+    #[error(
+        "what follows byte {offset} is not known, because the partition table is damaged: {damage}"
+    )]
+    HiddenPartitions {
+        /// Where the file system should begin.
+        offset: u64,
+        /// The damage.
+        damage: Damage,
+    },
 }
 
 /// Where a hash tree lies, as a part of a sentence.

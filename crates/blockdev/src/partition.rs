@@ -21,7 +21,7 @@ mod window;
 
 pub use edit_error::EditError;
 pub use find::{Found, find_file_systems};
-pub use guard::{Guard, READ_ONLY};
+pub use guard::{FsLen, Guard, READ_ONLY};
 pub use window::{Name, Place, Window};
 
 use std::ops::Range;
@@ -134,6 +134,29 @@ pub fn shorten(device: &dyn BlockDevice, partition: &Partition, end: u64) -> Res
     match partition.table {
         TableKind::Gpt => gpt::shorten(device, partition.number, end),
         TableKind::Mbr => mbr::shorten(device, partition, end),
+    }
+}
+
+/// Looks whether [`extend`] could change the table, but for the room on the disk: before anything
+/// else is changed that would be of no use without it.
+///
+/// # Errors
+/// As [`extend`]; nothing is written.
+pub fn can_extend(device: &dyn BlockDevice, partition: &Partition) -> Result<(), EditError> {
+    match partition.table {
+        TableKind::Gpt => gpt::can_extend(device, partition.number),
+        TableKind::Mbr => mbr::can_extend(device, partition),
+    }
+}
+
+/// The same for [`shorten`].
+///
+/// # Errors
+/// As [`shorten`]; nothing is written.
+pub fn can_shorten(device: &dyn BlockDevice, partition: &Partition) -> Result<(), EditError> {
+    match partition.table {
+        TableKind::Gpt => gpt::can_shorten(device, partition.number),
+        TableKind::Mbr => mbr::can_shorten(device, partition),
     }
 }
 

@@ -2,7 +2,7 @@
 //! the kernel verifies every block of it.
 //!
 //! A tree says how much data it covers, not where that lies. By habit it lies behind the data
-//! ([`Tree::behind`]) or in a partition of its own, as long as it says
+//! ([`Tree::behind`]) or in a partition of its own
 //! ([`Window::guards`](crate::partition::Window::guards)). The source is the page `DMVerity` of the
 //! cryptsetup wiki.
 

@@ -32,14 +32,15 @@ pub fn device_failure(image: &Path, error: &BlockError) -> Failure {
             }
         }
         BlockError::Open { .. } => Failure::new(Exit::CouldNot, error),
-        BlockError::Locked { .. } => {
+        // Not always the image: a source of one may be in use.
+        BlockError::Locked { path } => {
             let failure = Failure::new(Exit::CouldNot, error);
-            match uext4_fuse::addresses::place_of(image) {
+            match uext4_fuse::addresses::place_of(path) {
                 Ok(Some(dir)) => failure.hint(format!(
                     "it is mounted at {0}: `uext4 umount {0}` first, or use it there",
                     dir.display()
                 )),
-                _ => match host::lock_holder(image) {
+                _ => match host::lock_holder(path) {
                     Some(holder) => failure.hint(format!(
                         "process {} ({}) has it: wait until that has ended, or end it, and try again",
                         holder.pid, escaped(holder.name.as_bytes())
@@ -64,6 +65,16 @@ pub fn device_failure(image: &Path, error: &BlockError) -> Failure {
         BlockError::InPartitionTable { .. } => {
             Failure::new(Exit::CouldNot, format_args!("{}: {error}", image.display()))
                 .hint("give the byte where a partition begins, or --partition N")
+        }
+        BlockError::HiddenPartitions { .. } => {
+            Failure::new(Exit::Damaged, format_args!("{}: {error}", image.display())).hint(
+                "give the size of the file system, so that it ends before another partition; or \
+                 repair the table first, as with gdisk",
+            )
+        }
+        BlockError::Overlap { .. } => {
+            Failure::new(Exit::CouldNot, format_args!("{}: {error}", image.display()))
+                .hint("give a size that ends before it, or another partition")
         }
         BlockError::Partition(_) => {
             Failure::new(Exit::Damaged, format_args!("{}: {error}", image.display()))

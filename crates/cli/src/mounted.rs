@@ -2,6 +2,7 @@
 //!
 //! The image may be given itself, or a directory of the mount, which then stands for the root.
 
+use std::cell::OnceCell;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -168,7 +169,9 @@ fn for_reading() -> io::Error {
 fn of_image(place: &PlaceArgs, metadata: &fs::Metadata) -> Result<Option<Door>, Failure> {
     let all = mountinfo::all().unwrap_or_default();
     let believed = believed(metadata);
-    let identity = identity(metadata, place);
+    // The image is read for it, and few images are mounted.
+    let own = OnceCell::new();
+    let is_own = |has: &str| own.get_or_init(|| identity(metadata, place)) == has;
     for (dir, shown) in &all {
         let is_it = addresses::is_same(&shown.source, metadata);
         if !is_it || !believed.contains(&shown.owner) {
@@ -181,7 +184,7 @@ fn of_image(place: &PlaceArgs, metadata: &fs::Metadata) -> Result<Option<Door>, 
             has: String::new(),
         };
         match connect(&mount.shown) {
-            Ok(Greeted::Open(stream, has)) if has == identity => {
+            Ok(Greeted::Open(stream, has)) if is_own(&has) => {
                 return open(&place.image, mount, stream).map(Some);
             }
             // The path is another image's by now, or the mount shows another part of it.
@@ -201,7 +204,6 @@ fn by_what_it_is(
     metadata: &fs::Metadata,
     all: &[(PathBuf, Shown)],
 ) -> Result<Option<Door>, Failure> {
-    let identity = identity(metadata, place);
     for Daemon { address, number } in addresses::of_image(metadata) {
         let Ok(stream) = addresses::connect(&address) else {
             continue;
@@ -215,7 +217,7 @@ fn by_what_it_is(
             // One that reads the image lets others read it.
             continue;
         };
-        if has != identity {
+        if has != identity(metadata, place) {
             continue;
         }
         let seen = all.iter().find(|(_, shown)| shown.number == number);
@@ -249,14 +251,17 @@ fn has_ended(error: &io::Error) -> bool {
     )
 }
 
-/// What a mount has: the image, and the part of it as options name it.
+/// What a mount has: the image, and where in it the file system begins, whichever options name it.
 pub fn identity(image: &fs::Metadata, place: &PlaceArgs) -> String {
     let file = match image.file_type().is_block_device() {
         true => format!("device {:x}", image.rdev()),
         false => format!("file {:x}:{:x}", image.dev(), image.ino()),
     };
-    let (offset, partition) = (&place.offset, part::partition_number(place));
-    format!("{file} offset {offset:?} partition {partition:?}")
+    match part::start(place) {
+        Some(start) => format!("{file} from byte {start}"),
+        // Where the file system is cannot be found any more, and two that say the same mean it.
+        None => format!("{file} {:?} {:?}", place.offset, place.partition),
+    }
 }
 
 /// Where the socket of a mount may be: in the directory of its owner.

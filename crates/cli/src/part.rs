@@ -9,14 +9,16 @@ use std::sync::Arc;
 use uext4_blockdev::partition::{self, Found, Guard, Name, Place, READ_ONLY, Window};
 use uext4_blockdev::verity::Tree;
 use uext4_blockdev::{Access, BlockDevice, Error, FileDevice, SubDevice};
+pub use uext4_image::fs_len as len_of;
+use uext4_ondisk::Damage;
 use uext4_ondisk::superblock::{SUPERBLOCK_OFFSET, SuperBlock};
-use uext4_ondisk::{Damage, Geometry};
 
 use crate::args::PlaceArgs;
 use crate::cut_repair;
 use crate::device_failure::device_failure;
 use crate::failure::{Exit, Failure};
 use crate::identify;
+use crate::in_disk::warn_of_given_up;
 use crate::messages;
 use crate::show::{escaped, size_text};
 
@@ -47,6 +49,15 @@ pub fn partition_number(place: &PlaceArgs) -> Option<u32> {
     let whole = FileDevice::open(&place.image, Access::ReadOnly).ok()?;
     let table = partition::read(&whole).ok()?;
     Some(name.among(&table.partitions).ok()?.number)
+}
+
+/// The byte of the image at which the file system begins; `None` if it is not found there.
+pub fn start(place: &PlaceArgs) -> Option<u64> {
+    if let Some(offset) = place.offset {
+        return Some(offset);
+    }
+    let whole = FileDevice::open(&place.image, Access::ReadOnly).ok()?;
+    Some(window(&(Arc::new(whole) as _), place).ok()?.start)
 }
 
 /// The part of the image that holds the file system, to be read. A file system that is longer than
@@ -86,7 +97,7 @@ pub fn part_to_write(
     if args.drop_verity {
         give_up(&whole, &mut window).map_err(failed)?;
     }
-    let part = window.open_to_write(whole).map_err(failed)?;
+    let part = window.open_to_write(whole, &len_of).map_err(failed)?;
     refuse_tree_behind(&part).map_err(failed)?;
     Ok(Arc::new(part))
 }
@@ -96,7 +107,7 @@ pub fn protection(args: &PlaceArgs) -> Option<Error> {
     // What cannot be opened is for who opens it to report.
     let whole = FileDevice::open(&args.image, Access::ReadOnly).ok()?;
     let whole: Arc<dyn BlockDevice> = Arc::new(whole);
-    let opened = window(&whole, args).ok()?.open_to_write(whole);
+    let opened = window(&whole, args).ok()?.open_to_write(whole, &len_of);
     match opened.and_then(|part| refuse_tree_behind(&part)) {
         Err(error @ (Error::Verified { .. } | Error::ReadOnlyPartition { .. })) => Some(error),
         _ => None,
@@ -109,7 +120,7 @@ pub fn hash_tree(args: &PlaceArgs) -> Option<Covered> {
     let whole: Arc<dyn BlockDevice> = Arc::new(whole);
     let window = window(&whole, args).ok()?;
     let start = window.start;
-    let guards = window.guards(&*whole).ok()?;
+    let guards = window.guards(&whole, &len_of).ok()?;
     let of_its_own = guards.into_iter().find_map(|guard| match guard {
         Guard::Tree { number, tree } => Some((Some(number), tree)),
         Guard::ReadOnly { .. } => None,
@@ -145,17 +156,11 @@ pub struct Covered {
 
 /// Gives up what protects a window: from now on it is a file system like any other.
 fn give_up(whole: &Arc<dyn BlockDevice>, window: &mut Window) -> Result<(), Error> {
-    for guard in window.guards(&**whole)? {
+    let guards = window.guards(whole, &len_of)?;
+    for guard in &guards {
         guard.lift(&**whole)?;
-        messages::warning(match guard {
-            Guard::ReadOnly { number } => {
-                format!("partition {number} is no longer marked as read-only")
-            }
-            Guard::Tree { number, .. } => {
-                format!("the dm-verity hash tree in partition {number} is given up")
-            }
-        });
     }
+    warn_of_given_up(&guards);
     if let Some(partition) = &mut window.partition {
         partition.attributes &= !READ_ONLY;
     }
@@ -188,14 +193,6 @@ fn refuse_tree_behind(part: &SubDevice) -> Result<(), Error> {
         Some(len) => Tree::refuse_behind(part, len),
         None => Ok(()),
     }
-}
-
-/// Bytes of the file system that a superblock speaks of.
-pub fn len_of(device: &dyn BlockDevice) -> Option<u64> {
-    let mut bytes = [0; size_of::<SuperBlock>()];
-    device.read_at(SUPERBLOCK_OFFSET, &mut bytes).ok()?;
-    let superblock = SuperBlock::parse(&bytes).ok()?;
-    Some(Geometry::new(&superblock).ok()?.len_bytes())
 }
 
 /// True if a superblock of the ext family stands there: sound, damaged or cut off.

@@ -157,7 +157,12 @@ pub(crate) fn run(
 /// The output, as a part of its disk if there is a disk already and the file system does not begin
 /// with it.
 fn in_place(output: Output, options: &BuildOptions) -> Result<Output, Error> {
+    let len = match options.size {
+        Size::Exact(len) => Some(len),
+        _ => None,
+    };
     let output = output.beginning_at(options.mkfs.extended.offset)?;
+    let output = output.bounded_by(len)?;
     match output.start_in_disk() {
         Some(offset) if options.finish.gpt.is_some() => Err(FinishError::Offset { offset }.into()),
         _ => Ok(output),

@@ -63,7 +63,7 @@ pub use get::{Get, GetError, GetReport, Refused, Unreadable, Watcher, get};
 pub use ids::HostIds;
 pub use limits::Limits;
 pub use options::BuildOptions;
-pub use output::{Draft, Output};
+pub use output::{Draft, Output, Protection, fs_len};
 pub use progress::{Amount, Phase, Progress};
 pub use put::{Attributes, Existing, PutOptions, PutReport, put, put_stream, untar};
 pub use size::Size;

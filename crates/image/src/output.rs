@@ -21,13 +21,14 @@ use std::sync::Arc;
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use tempfile::{Builder, TempPath};
-use uext4_blockdev::partition::Place;
+use uext4_blockdev::partition::{Guard, Place};
 use uext4_blockdev::{Access, BlockDevice, FileDevice};
 
 use crate::error::Error;
 use crate::stream_out::Stream;
 use crate::unflushed::Unflushed;
 use in_disk::InDisk;
+pub use in_disk::{Protection, fs_len};
 
 /// Where an image goes, looked at but not touched.
 #[derive(Debug)]
@@ -41,7 +42,7 @@ pub struct Output {
     /// The stream that gets a copy, in place of all of these.
     stream: Option<Stream>,
     /// The part of a disk that it will be, in place of all of these.
-    in_disk: Option<InDisk>,
+    in_disk: Option<Box<InDisk>>,
 }
 
 /// A file that has the name already, locked against every other user.
@@ -74,7 +75,7 @@ enum Being {
     /// A file without a name, which is copied to a stream.
     Copied(File, Stream),
     /// A part of a disk.
-    InDisk(InDisk, Arc<dyn BlockDevice>),
+    InDisk(Box<InDisk>, Arc<dyn BlockDevice>),
 }
 
 impl Present {
@@ -186,19 +187,21 @@ impl Output {
     }
 
     /// A part of the disk at `path`, a file or a block device that is there: the image is written
-    /// in place, and nothing else of the disk changes.
+    /// in place, and nothing else of the disk changes but what `protection` gives up.
     ///
     /// # Errors
-    /// [`Error::Device`] if the disk is in use or has no such part; [`Error::Output`].
-    pub fn in_disk(path: &Path, place: &Place) -> Result<Self, Error> {
+    /// [`Error::Device`] if the disk is in use, or has no such part or one that is protected;
+    /// [`Error::Output`].
+    pub fn in_disk(path: &Path, place: &Place, protection: Protection) -> Result<Self, Error> {
         let failed = |source| Error::Output {
             path: path.to_path_buf(),
             source,
         };
         let real = fs::canonicalize(path).map_err(failed)?;
         let kind = fs::metadata(&real).map_err(failed)?.file_type();
+        let part = InDisk::open(path, place, protection, kind.is_block_device())?;
         Ok(Self {
-            in_disk: Some(InDisk::open(path, place, kind.is_block_device())?),
+            in_disk: Some(Box::new(part)),
             path: real,
             block_device: None,
             present: None,
@@ -216,7 +219,31 @@ impl Output {
         let path = self.path.clone();
         // Its lock is taken anew.
         drop(self);
-        Self::in_disk(&path, &Place::Offset(offset))
+        Self::in_disk(&path, &Place::Offset(offset), Protection::Keep)
+    }
+
+    /// Takes no more than `len` bytes of a disk; without a length, all that nothing else has.
+    ///
+    /// # Errors
+    /// [`Error::Device`] if the table of the disk is damaged, so that this is not known.
+    pub(crate) fn bounded_by(mut self, len: Option<u64>) -> Result<Self, Error> {
+        if let Some(part) = &mut self.in_disk {
+            part.bound(len)?;
+        }
+        Ok(self)
+    }
+
+    /// Bytes of the partition that it will be which lie past the end of the disk.
+    #[must_use]
+    pub fn missing(&self) -> u64 {
+        let part = self.in_disk.as_ref();
+        part.map_or(0, |part| part.window.missing_on(&*part.device))
+    }
+
+    /// What protected the part of a disk, and is given up when the image is begun.
+    #[must_use]
+    pub fn given_up(&self) -> &[Guard] {
+        self.in_disk.as_ref().map_or(&[], |part| part.guards())
     }
 
     /// Where on its disk it begins, in bytes, if it is a part of one.
@@ -399,22 +426,18 @@ impl Draft {
         }
     }
 
-    /// Gives up what was written: the output is as it was before [`Output::begin`].
-    pub fn give_up(self) -> Output {
-        let mut output = Output {
+    /// Gives up what was written to a file: the output is as it was before [`Output::begin`].
+    pub(crate) fn give_up(self) -> Output {
+        Output {
             path: self.path,
             block_device: None,
             present: self.present,
-            stream: None,
+            stream: match self.being {
+                Being::Copied(_, stream) => Some(stream),
+                _ => None,
+            },
             in_disk: None,
-        };
-        match self.being {
-            Being::InPlace => output.block_device = Arc::into_inner(self.device),
-            Being::Copied(_, stream) => output.stream = Some(stream),
-            Being::InDisk(part, _) => output.in_disk = Some(part),
-            Being::Unnamed(_) | Being::Named(_) => {}
         }
-        output
     }
 
     /// The file or block device itself; a file's length may still change.
@@ -427,13 +450,9 @@ impl Draft {
         self.present.as_ref().map(Present::identity)
     }
 
-    /// The directory temporary files go to.
-    pub fn directory(&self) -> &Path {
-        let is_device = match &self.being {
-            Being::InDisk(part, _) => part.is_block_device,
-            being => matches!(being, Being::InPlace),
-        };
-        directory_for_files(&self.path, is_device)
+    /// The directory temporary files of a file go to.
+    pub(crate) fn directory(&self) -> &Path {
+        directory_for_files(&self.path, matches!(self.being, Being::InPlace))
     }
 
     /// Makes what was written durable, and gives it its name; or copies it to its stream.

@@ -11,7 +11,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::{Damage, Partition, Table, TableKind, read_sector};
 use crate::{BlockDevice, Error};
 
-pub use edit::{clear_attributes, disk_len, extend, shorten};
+pub use edit::{can_extend, can_shorten, clear_attributes, disk_len, extend, shorten};
 
 /// First bytes of every header.
 pub const SIGNATURE: [u8; 8] = *b"EFI PART";

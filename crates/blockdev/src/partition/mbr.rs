@@ -176,11 +176,7 @@ pub(super) fn extend(
     let size = table.sector_size;
     let own = table.entry(number)?;
     let (first, had) = (u64::from(own.first.get()), u64::from(own.count.get()));
-    let entries = table.raw.entries.iter().zip(1..);
-    let mut others = entries.filter(|(entry, other)| entry.count.get() != 0 && *other != number);
-    if let Some((_, next)) = others.find(|(entry, _)| u64::from(entry.first.get()) > first) {
-        return Err(EditError::NotLast { number, next });
-    }
+    table.must_be_last(number, first)?;
     // The numbers of sectors have 32 bits.
     let most = u64::from(u32::MAX).min(device.len() / size);
     let wanted = end.map_or(most, |end| end.div_ceil(size)).max(first + had);
@@ -190,6 +186,46 @@ pub(super) fn extend(
     }
     table.set_count(number, wanted - first)?;
     table.write(device)
+}
+
+/// Looks whether [`extend`] could change the table, but for the room on the disk.
+///
+/// # Errors
+/// As [`extend`].
+pub(super) fn can_extend(device: &dyn BlockDevice, partition: &Partition) -> Result<(), EditError> {
+    let number = partition.number;
+    let mut table = Editable::read(device, partition)?;
+    let first = table.entry(number)?.first.get();
+    table.must_be_last(number, first.into())
+}
+
+/// Looks whether [`shorten`] could change the table.
+///
+/// # Errors
+/// As [`shorten`].
+pub(super) fn can_shorten(
+    device: &dyn BlockDevice,
+    partition: &Partition,
+) -> Result<(), EditError> {
+    Editable::read(device, partition).map(drop)
+}
+
+/// Lets the entry that keeps others away from a disk with a GPT cover it up to its sector `last`.
+/// Next to other entries it covers what they leave, and stays.
+pub(super) fn cover(device: &dyn BlockDevice, last: u64) -> Result<(), Error> {
+    let sector = read_sector(device, 0, 512)?.unwrap_or_default();
+    let Ok(mut raw) = RawTable::read_from_bytes(&sector) else {
+        return Ok(());
+    };
+    let mut used = raw.entries.iter_mut().filter(|entry| entry.kind != 0);
+    match (used.next(), used.next()) {
+        (Some(entry), None) if entry.kind == PROTECTIVE => {
+            // It begins behind this sector. What 32 bits cannot say is all they hold.
+            entry.count = u32::try_from(last).unwrap_or(u32::MAX).into();
+        }
+        _ => return Ok(()),
+    }
+    device.write_at(0, raw.as_bytes())
 }
 
 /// Lets a primary partition end at byte `end`, rounded up to a multiple of 4096 bytes, if that is
@@ -259,6 +295,16 @@ impl Editable {
         match entry {
             Some(entry) if entry.kind != 0 && entry.count.get() != 0 => Ok(entry),
             _ => Err(EditError::NoPartition { number }),
+        }
+    }
+
+    /// Fails if another partition begins behind this one, which begins at sector `first`.
+    fn must_be_last(&self, number: u32, first: u64) -> Result<(), EditError> {
+        let entries = self.raw.entries.iter().zip(1..);
+        let mut others = entries.filter(|(entry, of)| entry.count.get() != 0 && *of != number);
+        match others.find(|(entry, _)| u64::from(entry.first.get()) > first) {
+            Some((_, next)) => Err(EditError::NotLast { number, next }),
+            None => Ok(()),
         }
     }
 

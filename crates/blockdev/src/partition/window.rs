@@ -9,10 +9,11 @@
 //! says it does, before its neighbour begins. The window does.
 
 use std::fmt;
+use std::ops::Range;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use super::{Partition, Table, read};
+use super::{Damage, Partition, Table, read};
 use crate::{BlockDevice, Error, SubDevice};
 
 /// Which partition of a table is meant.
@@ -102,6 +103,8 @@ pub struct Window {
     pub partition: Option<Partition>,
     /// The partition that begins at `end`.
     pub next: Option<u32>,
+    /// Damage of the table, which may hide a partition that begins before `end`.
+    pub hidden: Option<Damage>,
 }
 
 impl Window {
@@ -129,6 +132,7 @@ impl Window {
             end: None,
             partition: None,
             next: None,
+            hidden: None,
         }
     }
 
@@ -140,6 +144,7 @@ impl Window {
             end: Some(partition.start.saturating_add(partition.len)),
             partition: Some(partition),
             next: None,
+            hidden: None,
         }
     }
 
@@ -169,7 +174,64 @@ impl Window {
             end,
             partition: None,
             next: next.filter(|p| Some(p.start) == end).map(|p| p.number),
+            hidden: table.damage.first().filter(|_| table.incomplete).cloned(),
         })
+    }
+
+    /// The first `len` bytes of it: the caller says how far it goes, whatever the table hides.
+    #[must_use]
+    pub fn within(self, len: u64) -> Self {
+        let end = self.start.saturating_add(len);
+        let is_shorter = self.end.is_none_or(|own| end < own);
+        Self {
+            end: Some(self.end.map_or(end, |own| own.min(end))),
+            next: self.next.filter(|_| !is_shorter),
+            hidden: None,
+            ..self
+        }
+    }
+
+    /// Makes sure that its end is known, for a writer that takes all of it.
+    ///
+    /// # Errors
+    /// [`Error::HiddenPartitions`] if the table may hide what begins before that.
+    pub fn must_be_known(&self) -> Result<(), Error> {
+        match &self.hidden {
+            None => Ok(()),
+            Some(damage) => Err(Error::HiddenPartitions {
+                offset: self.start,
+                damage: damage.clone(),
+            }),
+        }
+    }
+
+    /// Makes sure that its first `len` bytes may be overwritten: they are not those of the table,
+    /// and if they are a partition's, not those of another one. Tables of disks that are made to
+    /// boot as several media have such partitions.
+    ///
+    /// # Errors
+    /// [`Error::InPartitionTable`], [`Error::Overlap`]; those of reading the table.
+    pub fn must_be_free(&self, disk: &dyn BlockDevice, len: u64) -> Result<(), Error> {
+        let Some(own) = &self.partition else {
+            // It was cut where anything else begins.
+            return Ok(());
+        };
+        let end = self.start.saturating_add(len);
+        let meets = |range: &Range<u64>| range.start < end && self.start < range.end;
+        let table = read(disk)?;
+        if let Some(range) = table.reserved.iter().find(|range| meets(range)) {
+            let offset = range.start.max(self.start);
+            return Err(Error::InPartitionTable { offset });
+        }
+        let others = table.partitions.iter().filter(|p| p.number != own.number);
+        let mut others = others.filter(|p| meets(&(p.start..p.start.saturating_add(p.len))));
+        match others.next() {
+            None => Ok(()),
+            Some(other) => Err(Error::Overlap {
+                number: own.number,
+                other: other.number,
+            }),
+        }
     }
 
     /// Bytes on a device; a partition may be cut short by its end. 0 if it begins behind that.
@@ -177,6 +239,13 @@ impl Window {
     pub fn len_on(&self, device: &dyn BlockDevice) -> u64 {
         let end = self.end.map_or(device.len(), |end| end.min(device.len()));
         end.saturating_sub(self.start)
+    }
+
+    /// Bytes of its partition that lie past the end of a device.
+    #[must_use]
+    pub fn missing_on(&self, device: &dyn BlockDevice) -> u64 {
+        let end = self.partition.as_ref().and(self.end);
+        end.map_or(0, |end| end.saturating_sub(device.len()))
     }
 
     /// The window as a device of its own. Without an end it follows the length of the device.
@@ -245,6 +314,25 @@ mod tests {
         }
         let none = Window::at(&Table::default(), 7).unwrap();
         assert_eq!((none.start, none.end), (7, None));
+    }
+
+    #[test]
+    fn what_a_damaged_table_may_hide_bounds_no_window_but_a_length_does() {
+        let mut table = table();
+        table.lose(Damage::GptSignature { sector: 1 });
+        let window = |offset| Window::at(&table, offset).unwrap();
+        window(1000).must_be_known().unwrap();
+        for offset in [500, 5000] {
+            assert!(matches!(
+                window(offset).must_be_known(),
+                Err(Error::HiddenPartitions { .. })
+            ));
+            let short = window(offset).within(100);
+            short.must_be_known().unwrap();
+            assert_eq!((short.end, short.next), (Some(offset + 100), None));
+        }
+        let same = window(500).within(9000);
+        assert_eq!((same.end, same.next), (Some(1000), Some(1)));
     }
 
     #[test]

@@ -11,8 +11,8 @@ use clap::{Args, ValueEnum};
 use rustix::process::Resource;
 use uext4_blockdev::partition::{Name, Place};
 use uext4_image::{
-    BuildOptions, Builder, Error, Excludes, Limits, Output as ImageOutput, Report, Size, Source,
-    SourceOptions, Sparse,
+    BuildOptions, Builder, Error, Excludes, Limits, Output as ImageOutput, Protection, Report,
+    Size, Source, SourceOptions, Sparse,
 };
 
 use entries::EntryArgs;
@@ -78,6 +78,10 @@ pub struct BuildArgs {
     /// it: by its number, label or UUID
     #[arg(long, value_name = "N|LABEL|UUID", conflicts_with = "gpt")]
     partition: Option<Name>,
+    /// With --partition or -E offset: replace what a dm-verity hash tree in another partition
+    /// covers, or a partition marked as read-only; the tree, and the mark, are given up
+    #[arg(long)]
+    drop_verity: bool,
     /// Exactly this size, with K, M, G or T; see `uext4 help sizes`; with --gpt or --verity, of
     /// the whole image
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
@@ -311,6 +315,7 @@ pub fn run(args: &BuildArgs, out: &mut Output) -> Result<Exit, Failure> {
         Target {
             image: &args.output,
             place,
+            protection: in_disk::protection(args.drop_verity),
             size,
         },
         &args.fill,
@@ -345,6 +350,8 @@ pub struct Target<'a> {
     pub image: &'a Path,
     /// The part of it, if it is a disk of which the rest stays.
     pub place: Option<Place>,
+    /// What becomes of the protection of that part.
+    pub protection: Protection,
     /// The size.
     pub size: Size,
 }
@@ -361,7 +368,7 @@ pub fn fill(
     mut format: Format,
     verbosity: Verbosity,
 ) -> Result<Report, Failure> {
-    let Target { image, place, size } = target;
+    let Target { image, size, .. } = target;
     let excludes = Excludes::new(args.exclude.iter().map(String::as_str));
     let uuid = if format.random_uuid {
         Some(random_uuid()?)
@@ -397,23 +404,32 @@ pub fn fill(
     };
     let bad_path = inputs.bad_path();
     open_more_files();
-    let to = match finish {
-        Some(_) if is_stream(image) => finish_args::standard_output(),
-        _ => {
-            wait_for_ending(image);
-            match &place {
-                Some(place) => ImageOutput::in_disk(image, place),
-                None => ImageOutput::look_at(image),
-            }
-        }
-    };
-    let to = to.map_err(|error| failure(image, &error))?;
+    let to = output_of(&target, finish).map_err(|error| failure(image, &error))?;
+    let given_up = to.given_up().to_vec();
+    if let (Size::Auto | Size::Free(_), Verbosity::Normal) = (size, verbosity) {
+        in_disk::warn_of_missing(image, to.missing());
+    }
     let bar = PhaseBar::new(verbosity == Verbosity::Normal);
     let mut builder = Builder::new(options);
     let added = inputs.add_to(&mut builder);
     let built = added.and_then(|()| builder.build_to(to, &bar));
     bar.clear();
-    built.map_err(|error| failure_of(image, &error, bad_path))
+    let report = built.map_err(|error| failure_of(image, &error, bad_path))?;
+    in_disk::warn_of_given_up(&given_up);
+    Ok(report)
+}
+
+/// Where the image goes.
+fn output_of(target: &Target<'_>, finish: Option<&FinishArgs>) -> Result<ImageOutput, Error> {
+    let Target { image, place, .. } = target;
+    if finish.is_some() && is_stream(image) {
+        return finish_args::standard_output();
+    }
+    wait_for_ending(image);
+    match place {
+        Some(place) => ImageOutput::in_disk(image, place, target.protection),
+        None => ImageOutput::look_at(image),
+    }
 }
 
 /// Takes as many descriptors as there may be: every level of a tree keeps one.

@@ -20,11 +20,12 @@ use crate::device_failure::device_failure;
 use crate::examination::{self, Watching};
 use crate::failure::{Exit, Failure};
 use crate::file_limit;
+use crate::in_disk::warn_of_old_table;
 use crate::json::Json;
 use crate::mounted::{self, Mount};
 use crate::part::len_of;
 use crate::show::{escaped, size_text};
-use crate::{interrupt, open};
+use crate::{interrupt, open, part};
 
 /// Make a file system larger
 ///
@@ -123,10 +124,17 @@ fn here(args: &GrowArgs) -> Result<Resized, Failure> {
     let whole = Arc::new(open::writable(image)?);
     let Growing { device, size } = match args.with_partition {
         true => with_partition(args, &whole)?,
-        false => Growing {
-            device: open::part_to_write(whole, &args.place)?,
-            size: args.size,
-        },
+        false => {
+            let whole = whole as Arc<dyn BlockDevice>;
+            if args.size == Size::Device {
+                let known = part::window(&whole, &args.place)?.must_be_known();
+                known.map_err(|error| device_failure(image, &error))?;
+            }
+            Growing {
+                device: open::part_to_write(whole, &args.place)?,
+                size: args.size,
+            }
+        }
     };
     open::must_hold_ext(image, &device)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
@@ -153,9 +161,15 @@ fn with_partition(args: &GrowArgs, whole: &Arc<FileDevice>) -> Result<Growing, F
         partition: Some(Name::Number(number)),
         ..args.place.clone()
     };
+    let table_failed = |error| {
+        let what = format_args!("{}: {error}", image.display());
+        Failure::new(Exit::CouldNot, what)
+    };
     let of_partition = |failure: Failure| failure.about(format_args!("partition {number}"));
     let device = open::part_to_write(Arc::clone(whole) as _, &place).map_err(of_partition)?;
     open::must_hold_ext(image, &device).map_err(of_partition)?;
+    // Before the file becomes longer, and the file system is examined.
+    partition::can_extend(&**whole, &partition).map_err(table_failed)?;
     if !args.force {
         // Before the table of partitions is changed, too.
         let deferred = interrupt::defer();
@@ -182,9 +196,9 @@ fn with_partition(args: &GrowArgs, whole: &Arc<FileDevice>) -> Result<Growing, F
     if let Err(error) = partition::extend(&**whole, &partition, end) {
         // The error that is reported is the one that matters.
         _ = whole.set_len(had);
-        let what = format_args!("{}: {error}", image.display());
-        return Err(Failure::new(Exit::CouldNot, what));
+        return Err(table_failed(error));
     }
+    warn_of_old_table(image, number);
     let device = open::part_to_write(Arc::clone(whole) as _, &place)?;
     Ok(Growing { device, size })
 }

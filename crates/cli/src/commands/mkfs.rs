@@ -54,6 +54,10 @@ pub struct MkfsArgs {
     /// Make it in this partition of a disk that is there: by its number, label or UUID
     #[arg(long, value_name = "N|LABEL|UUID")]
     partition: Option<Name>,
+    /// With --partition or -E offset: replace what a dm-verity hash tree in another partition
+    /// covers, or a partition marked as read-only; the tree, and the mark, are given up
+    #[arg(long)]
+    drop_verity: bool,
     /// Copy this directory or tar archive into it (- for an archive on standard input)
     #[arg(short = 'd', value_name = "SOURCE", conflicts_with = "dry_run")]
     source: Option<PathBuf>,
@@ -133,15 +137,16 @@ fn filled(args: &MkfsArgs, source: &Path, out: &mut Output) -> Result<Exit, Fail
     format.reserved = format.reserved.or(Some(format.options.reserved_percent));
     let offset = format.options.extended.offset;
     let place = in_disk::place(&args.image, args.partition.as_ref(), offset)?;
-    let there = fs::metadata(&args.image).ok().filter(fs::Metadata::is_file);
-    let rest = match &place {
-        Some(place) => in_disk::rest_of_file(&args.image, place)?,
-        None => there.map(|file| file.len()).filter(|&len| len > 0),
+    let rest = || match &place {
+        Some(place) => in_disk::rest_of_file(&args.image, place),
+        None => {
+            let there = fs::metadata(&args.image).ok().filter(fs::Metadata::is_file);
+            Ok(there.map(|file| file.len()).filter(|&len| len > 0))
+        }
     };
-    let size = match (&args.size, rest) {
-        (Some(text), _) => Size::Exact(size_argument(text, &format.options)?),
-        (None, Some(rest)) => Size::Exact(rest),
-        (None, None) => Size::Auto,
+    let size = match &args.size {
+        Some(text) => Size::Exact(size_argument(text, &format.options)?),
+        None => rest()?.map_or(Size::Auto, Size::Exact),
     };
     if args.force == 0 {
         may_replace(&args.image, place.as_ref())?;
@@ -155,6 +160,7 @@ fn filled(args: &MkfsArgs, source: &Path, out: &mut Output) -> Result<Exit, Fail
         Target {
             image: &args.image,
             place,
+            protection: in_disk::protection(args.drop_verity),
             size,
         },
         &FillArgs::default(),
@@ -224,6 +230,13 @@ fn over(args: &MkfsArgs, options: &Options, place: Option<&Place>) -> Result<Lay
     let grows = may_grow && size > available;
     let layout = uext4_mkfs::layout(options, if grows { size } else { available })
         .map_err(|e| mkfs_failure(&e))?;
+    let disk = Arc::clone(&device) as Arc<dyn BlockDevice>;
+    let (len, protection) = (layout.len_bytes(), in_disk::protection(args.drop_verity));
+    let guards = in_disk::may_take(&disk, &window, options.size, len, protection)
+        .map_err(|e| device_failure(&args.image, &e))?;
+    if options.size.is_none() && !args.quiet {
+        in_disk::warn_of_missing(&args.image, window.missing_on(&*device));
+    }
     if args.dry_run {
         return Ok(layout);
     }
@@ -238,7 +251,15 @@ fn over(args: &MkfsArgs, options: &Options, place: Option<&Place>) -> Result<Lay
             .set_len(size.saturating_add(window.start))
             .map_err(failed)?;
     }
-    let part = window.open(Arc::clone(&device) as _).map_err(failed)?;
+    for guard in &guards {
+        guard.lift(&*device).map_err(failed)?;
+    }
+    in_disk::warn_of_given_up(&guards);
+    let window = match options.size {
+        Some(size) if window.hidden.is_some() => window.within(size),
+        _ => window,
+    };
+    let part = window.open(disk).map_err(failed)?;
     let formatted = uext4_mkfs::format(&layout, &part);
     if formatted.is_err() && grows {
         // The error that is reported is the one that matters.

@@ -13,6 +13,7 @@ use crate::args::{PlaceArgs, parse_size};
 use crate::device_failure::device_failure;
 use crate::examination::Watching;
 use crate::failure::{Exit, Failure};
+use crate::in_disk::warn_of_old_table;
 use crate::progress::Groups;
 use crate::show::{escaped, size_text};
 use crate::{interrupt, open, part};
@@ -59,6 +60,15 @@ pub fn run(args: &ShrinkArgs, out: &mut Output) -> Result<Exit, Failure> {
     if args.with_partition && window.partition.is_none() {
         let what = format_args!("{}: the file system is in no partition", image.display());
         return Err(Failure::new(Exit::CouldNot, what).hint("leave --with-partition out"));
+    }
+    let in_table = window.partition.as_ref().filter(|_| args.with_partition);
+    if let Some(partition) = in_table
+        && let Err(error) = partition::can_shorten(&*whole, partition)
+    {
+        // Before the file system becomes smaller for nothing.
+        let what = format_args!("{}: {error}", image.display());
+        return Err(Failure::new(Exit::CouldNot, what)
+            .hint("without --with-partition the file system alone becomes smaller"));
     }
     let device = open::part_to_write(Arc::clone(&whole) as _, &args.place)?;
     open::must_hold_ext(image, &device)?;
@@ -122,6 +132,7 @@ fn shorten(
             );
             return Err(Failure::new(Exit::CouldNot, what));
         }
+        warn_of_old_table(image, number);
         let place = Place::Partition(Name::Number(number));
         let now = Window::find(whole, &place).map_err(|error| device_failure(image, &error))?;
         let now = size_text(now.len_on(whole));

@@ -240,6 +240,19 @@ fn partitions_that_cannot_grow_are_named() {
     assert_eq!(code, Some(8));
     assert!(said.contains("partition 5 is a logical one"), "{said}");
     assert!(fs::read(&image).unwrap() == before);
+    // Before the file system is smaller.
+    let shrink = [
+        "shrink",
+        "--with-partition",
+        "--partition",
+        "5",
+        text(&image),
+        "20M",
+    ];
+    let (code, said) = ended(&shrink);
+    assert_eq!(code, Some(8));
+    assert!(said.contains("partition 5 is a logical one"), "{said}");
+    assert!(fs::read(&image).unwrap() == before);
     let (code, said) = ended(&["grow", "--with-partition", "--partition", "1", text(&image)]);
     assert_eq!(code, Some(8));
     assert!(said.contains("partition 1: "), "{said}");
@@ -258,4 +271,30 @@ fn partitions_that_cannot_grow_are_named() {
     uext4_ok(&[&build[..], &["-o", text(&verified)]].concat());
     let (_, said) = ended(&["grow", "--with-partition", text(&verified)]);
     assert!(said.contains("partition 2: "), "{said}");
+}
+
+/// A disk that also has partitions in its MBR, which the entry for the GPT must not meet.
+#[test]
+fn a_disk_with_both_tables_keeps_the_other_one() {
+    if !has_tool("sfdisk") || !has_tool("mke2fs") || !has_tool("sgdisk") {
+        return;
+    }
+    let scratch = scratch();
+    let image = disk(
+        scratch.path(),
+        "label: gpt\nstart=2048, size=8MiB\nsize=32MiB\n",
+    );
+    let name = text(&image);
+    let verified = || {
+        let said = run("sgdisk", &["-v", name]);
+        let said = String::from_utf8_lossy(&said).into_owned();
+        assert!(said.contains("No problems found"), "{said}");
+    };
+    run("sgdisk", &["-h", "1:EE", name]);
+    verified();
+    let table = fs::read(&image).unwrap()[..512].to_vec();
+    uext4_ok(&["grow", "--with-partition", name, "100M"]);
+    assert!(fs::read(&image).unwrap()[..512] == table);
+    verified();
+    assert_eq!(inner(&image), 25_600);
 }

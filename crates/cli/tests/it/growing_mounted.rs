@@ -228,6 +228,16 @@ fn a_partition_of_a_mounted_disk_is_full_and_one_up_to_the_end_is_not() {
     assert!(printed.contains("bytes are needed"), "{printed}");
     assert!(printed.contains("larger first"), "{printed}");
     assert_eq!(len(&image), had);
+    // It was found by itself, and is the same one by its number and its byte.
+    uext4_ok(&["mkdir", "--partition", "1", text(&image), "/by-number"]);
+    uext4_ok(&["mkdir", "--offset", "1M", text(&image), "/by-byte"]);
+    assert!(dir.join("by-number").is_dir() && dir.join("by-byte").is_dir());
+    uext4_ok(&["ls", "--partition", "1", text(&image), "/"]);
+    let based = mount.scratch.path().join("based");
+    let (code, printed) = ended(&["build", "--base", text(&image), "-o", text(&based)]);
+    assert_eq!(code, Some(8), "{printed}");
+    let place = format!("it is mounted at {}", text(&dir));
+    assert!(printed.contains(&place), "{printed}");
     mount.unmounted();
 }
 

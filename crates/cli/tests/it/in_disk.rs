@@ -470,3 +470,106 @@ fn partitions_are_named_by_label_and_uuid_by_all_commands() {
     let none = uext4(&["ls", "--partition", "home", text(&image)]);
     assert_eq!(none.status.code(), Some(8));
 }
+
+/// A command that must fail with these words and change nothing.
+fn is_refused(image: &Path, command: &[&str], words: &str) {
+    let before = fs::read(image).unwrap();
+    let output = uext4(command);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{command:?}: {said}");
+    assert!(said.contains(words), "{command:?}: {said}");
+    assert!(fs::read(image).unwrap() == before, "{command:?}");
+}
+
+/// The table is gone, and its copy was cut off with the end of the disk.
+#[test]
+fn what_a_damaged_table_may_hide_is_not_overwritten() {
+    if !has_tools() {
+        return;
+    }
+    let scratch = scratch();
+    let (image, source) = (disk(scratch.path()), source(scratch.path()));
+    let (name, source) = (text(&image), text(&source));
+    uext4_ok(&["mkfs", "-q", "-F", "--partition", "2", name]);
+    let file = File::options().write(true).open(&image).unwrap();
+    file.write_all_at(&[0; 33 * 512], 512).unwrap();
+    file.set_len(DISK - MIB).unwrap();
+    let words = "the partition table is damaged";
+    let commands: [&[&str]; 4] = [
+        &["mkfs", "-F", "-E", "offset=1M", name],
+        &["mkfs", "-F", "-d", source, "-E", "offset=1M", name],
+        &["build", "-F", source, "-E", "offset=1M", "-o", name],
+        &["grow", "--offset", "9M", name],
+    ];
+    for command in commands {
+        is_refused(&image, command, words);
+    }
+    // The user says how far it goes.
+    let before = outside(&image, PARTS[0]);
+    let commands: [&[&str]; 5] = [
+        &["mkfs", "-q", "-F", "-E", "offset=1M", name, "8M"],
+        &[
+            "mkfs",
+            "-q",
+            "-F",
+            "-d",
+            source,
+            "-E",
+            "offset=1M",
+            name,
+            "8M",
+        ],
+        &[
+            "build",
+            "-q",
+            "-F",
+            source,
+            "-E",
+            "offset=1M",
+            "--size",
+            "8M",
+            "-o",
+            name,
+        ],
+        &["mkdir", "--offset", "1M", name, "/new"],
+        &["shrink", "--offset", "1M", name, "7M"],
+    ];
+    for command in commands {
+        uext4_ok(command);
+        assert!(outside(&image, PARTS[0]) == before, "{command:?}");
+        assert_clean(&part(&image, (MIB, 8 * MIB)));
+    }
+    uext4_ok(&["check", "--offset", "9M", name]);
+}
+
+/// An image that boots from a disc and from a disk: its first partition begins with the table
+/// itself, and its second one lies within the first.
+#[test]
+fn a_partition_that_begins_with_the_table_is_not_formatted() {
+    let scratch = scratch();
+    let (image, source) = (scratch.path().join("hybrid"), source(scratch.path()));
+    let mut bytes = vec![0x5A; 32 << 20];
+    bytes[446..510].fill(0);
+    for (at, first, count) in [(446, 0_u32, 65_536_u32), (462, 4096, 32_768)] {
+        bytes[at + 4] = 0x83;
+        bytes[at + 8..at + 12].copy_from_slice(&first.to_le_bytes());
+        bytes[at + 12..at + 16].copy_from_slice(&count.to_le_bytes());
+    }
+    bytes[510..512].copy_from_slice(&[0x55, 0xAA]);
+    fs::write(&image, bytes).unwrap();
+    let (name, source) = (text(&image), text(&source));
+    let partitions = [
+        ("1", "belongs to the partition table"),
+        ("2", "overlaps partition 1"),
+    ];
+    for (number, words) in partitions {
+        let commands: [&[&str]; 3] = [
+            &["mkfs", "-F", "--partition", number, name],
+            &["mkfs", "-F", "-d", source, "--partition", number, name],
+            &["build", "-F", source, "--partition", number, "-o", name],
+        ];
+        for command in commands {
+            is_refused(&image, command, words);
+        }
+    }
+}

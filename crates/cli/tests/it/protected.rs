@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::host::{has_tool, run, scratch, text, uext4, uext4_ok};
+use crate::host::{assert_clean, has_tool, run, scratch, text, uext4, uext4_ok};
+use crate::in_disk::partition;
 use crate::served::{Served, can_serve};
 
 fn source(dir: &Path) -> PathBuf {
@@ -216,4 +217,116 @@ fn a_mount_of_it_is_read_only() {
     assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
     drop(served);
     assert!(fs::read(&image).unwrap() == before);
+}
+
+#[test]
+fn what_is_formatted_loses_its_protection_only_on_demand() {
+    let scratch = scratch();
+    let (image, _) = build(scratch.path(), &["--gpt", "--gpt-type", "root-x86-64"]);
+    let source = scratch.path().join("source");
+    let (name, source) = (text(&image), text(&source));
+    let before = fs::read(&image).unwrap();
+    let commands: [&[&str]; 4] = [
+        &["mkfs", "-q", "-F", "--partition", "1", name],
+        &["mkfs", "-q", "-F", "-E", "offset=1M", name],
+        &["mkfs", "-q", "-F", "-d", source, "--partition", "1", name],
+        &["build", "-q", "-F", source, "--partition", "1", "-o", name],
+    ];
+    for command in commands {
+        fs::write(&image, &before).unwrap();
+        let output = uext4(command);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(8), "{command:?}: {said}");
+        assert!(said.contains("--drop-verity"), "{command:?}: {said}");
+        assert!(fs::read(&image).unwrap() == before, "{command:?}");
+        let mut command = command.to_vec();
+        command.push("--drop-verity");
+        uext4_ok(&command);
+        uext4_ok(&["mkdir", name, "/new"]);
+        uext4_ok(&["check", name]);
+        if has_tool("sfdisk") {
+            run("sfdisk", &["--verify", name]);
+        }
+    }
+}
+
+/// Where a tree begins in bytes.
+fn tree_at(bytes: &[u8]) -> usize {
+    let mut blocks = (0..bytes.len()).step_by(4096);
+    blocks
+        .find(|&at| bytes[at..].starts_with(b"verity\0\0"))
+        .unwrap()
+}
+
+#[test]
+fn a_new_file_system_has_no_old_tree() {
+    let scratch = scratch();
+    let (image, _) = build(scratch.path(), &["--size", "20M"]);
+    let source = scratch.path().join("source");
+    let old = fs::read(&image).unwrap();
+    let size = format!("{}K", tree_at(&old) / 1024);
+    let name = text(&image);
+    uext4_ok(&["mkfs", "-q", "-F", name, &size]);
+    uext4_ok(&["mkdir", name, "/new"]);
+    // The same behind another one's partition, or in what follows a byte.
+    let mut disk = vec![0; 1 << 20];
+    disk.extend(&old);
+    let source = text(&source);
+    let commands: [&[&str]; 2] = [
+        &["mkfs", "-q", "-F", "-E", "offset=1M", name, &size],
+        &[
+            "build",
+            "-q",
+            "-F",
+            source,
+            "-E",
+            "offset=1M",
+            "--size",
+            &size,
+            "-o",
+            name,
+        ],
+    ];
+    for command in commands {
+        fs::write(&image, &disk).unwrap();
+        uext4_ok(command);
+        uext4_ok(&["mkdir", "--offset", "1M", name, "/new"]);
+    }
+}
+
+/// Two partitions of one length, as of a device that is updated in turn; the tree covers the file
+/// system of the first, which is shorter than its partition.
+#[test]
+fn a_tree_in_its_own_partition_covers_the_file_system_of_its_length() {
+    if !has_tool("sfdisk") {
+        return;
+    }
+    let scratch = scratch();
+    let (image, _) = build(scratch.path(), &["--size", "20M"]);
+    let verified = fs::read(&image).unwrap();
+    let (data, tree) = verified.split_at(tree_at(&verified));
+    let disk = scratch.path().join("disk");
+    fs::write(&disk, vec![0; 80 << 20]).unwrap();
+    let table = "label: gpt\nstart=2048, size=24MiB\nsize=24MiB\nsize=24MiB\n";
+    partition(&disk, table);
+    let mut bytes = fs::read(&disk).unwrap();
+    let mut put = |part: usize, what: &[u8]| {
+        let at = (1 << 20) + part * (24 << 20);
+        bytes[at..at + what.len()].copy_from_slice(what);
+    };
+    put(0, data);
+    put(2, tree);
+    fs::write(&disk, &bytes).unwrap();
+    let name = text(&disk);
+    uext4_ok(&["mkfs", "-q", "-F", "--partition", "2", name]);
+    let before = fs::read(&disk).unwrap();
+    let refused = uext4(&["mkdir", "--partition", "1", name, "/new"]);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(said.contains("hash tree in partition 3"), "{said}");
+    assert!(fs::read(&disk).unwrap() == before);
+    uext4_ok(&["mkdir", "--partition", "2", name, "/new"]);
+    uext4_ok(&["mkdir", "--drop-verity", "--partition", "1", name, "/new"]);
+    let first = scratch.path().join("first");
+    fs::write(&first, &fs::read(&disk).unwrap()[1 << 20..25 << 20]).unwrap();
+    assert_clean(&first);
 }

@@ -8,16 +8,40 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use uext4_blockdev::partition::{Place, Window};
+use uext4_blockdev::partition::{Guard, Place, Window};
+use uext4_blockdev::verity::Tree;
 use uext4_blockdev::{Access, BlockDevice, FileDevice, SubDevice};
+use uext4_ondisk::Geometry;
+use uext4_ondisk::superblock::{SUPERBLOCK_OFFSET, SuperBlock};
 
 use crate::error::Error;
+
+/// What becomes of a protection of the file system that an image replaces: a dm-verity hash tree in
+/// a partition of its own, and the mark of a partition as read-only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protection {
+    /// What is protected is not replaced.
+    Keep,
+    /// It is given up when the image is begun.
+    GiveUp,
+}
+
+/// Bytes of the file system that a superblock speaks of; `None` if that cannot be read.
+#[must_use]
+pub fn fs_len(device: &dyn BlockDevice) -> Option<u64> {
+    let mut bytes = [0; size_of::<SuperBlock>()];
+    device.read_at(SUPERBLOCK_OFFSET, &mut bytes).ok()?;
+    let superblock = SuperBlock::parse(&bytes).ok()?;
+    Some(Geometry::new(&superblock).ok()?.len_bytes())
+}
 
 /// A part of a disk, whose lock is held.
 #[derive(Debug)]
 pub struct InDisk {
     pub device: Arc<FileDevice>,
     pub window: Window,
+    /// What is given up when the image is begun.
+    guards: Vec<Guard>,
     /// The length to go back to, of a file that became longer.
     had: Option<u64>,
     pub is_block_device: bool,
@@ -27,12 +51,23 @@ impl InDisk {
     /// Opens the disk, and looks for the place in it.
     ///
     /// # Errors
-    /// [`Error::Device`] if it is in use, or has no such place.
-    pub fn open(path: &Path, place: &Place, is_block_device: bool) -> Result<Self, Error> {
+    /// [`Error::Device`] if it is in use, has no such place, or one that is protected.
+    pub fn open(
+        path: &Path,
+        place: &Place,
+        protection: Protection,
+        is_block_device: bool,
+    ) -> Result<Self, Error> {
         let device = Arc::new(FileDevice::open(path, Access::ReadWrite)?);
         device.claim()?;
+        let window = Window::find(&*device, place)?;
+        let guards = window.guards(&(Arc::clone(&device) as _), &fs_len)?;
+        if let (Some(guard), Protection::Keep) = (guards.first(), protection) {
+            return Err(guard.error().into());
+        }
         Ok(Self {
-            window: Window::find(&*device, place)?,
+            window,
+            guards,
             device,
             had: None,
             is_block_device,
@@ -48,8 +83,9 @@ impl InDisk {
     /// The part of the disk, at least `len` bytes long.
     ///
     /// # Errors
-    /// [`Error::InDisk`] if it is not so long.
+    /// [`Error::InDisk`] if it is not so long; [`Error::Device`] if it is not all its own.
     pub fn begin(&mut self, len: u64) -> Result<Arc<dyn BlockDevice>, Error> {
+        self.window.must_be_free(&*self.device, len)?;
         match self.len() {
             Some(have) if have < len => return Err(self.too_small(len, have)),
             Some(_) => {}
@@ -62,13 +98,42 @@ impl InDisk {
                 }
             }
         }
+        for guard in &self.guards {
+            guard.lift(&*self.device)?;
+        }
         let disk = Arc::clone(&self.device) as Arc<dyn BlockDevice>;
+        let rest = self.window.open(Arc::clone(&disk))?;
+        // The tree of an old file system of the same length, which the new one does not have.
+        if let Some(tree) = Tree::behind(&rest, len)? {
+            tree.wipe(&rest)?;
+        }
         let part = match self.window.end {
-            Some(_) => self.window.open(disk)?,
+            Some(_) => rest,
             // What lies behind the image is not a part of it.
             None => SubDevice::new(disk, self.window.start, len)?,
         };
         Ok(Arc::new(part))
+    }
+
+    /// Takes no more than its first `len` bytes; without a length, its end must be known.
+    ///
+    /// # Errors
+    /// [`Error::Device`] if the table of the disk is damaged.
+    pub fn bound(&mut self, len: Option<u64>) -> Result<(), Error> {
+        match (len, self.window.end) {
+            // A file may become longer, and no more than that is taken of it.
+            (Some(_), None) => self.window.hidden = None,
+            (Some(len), Some(_)) if self.window.hidden.is_some() => {
+                self.window = self.window.clone().within(len);
+            }
+            _ => {}
+        }
+        Ok(self.window.must_be_known()?)
+    }
+
+    /// What is given up when the image is begun.
+    pub fn guards(&self) -> &[Guard] {
+        &self.guards
     }
 
     /// Why an image of `need` bytes cannot be there.

@@ -7,16 +7,11 @@
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::{Header, RawEntry, RawHeader, header_checksum};
-use crate::partition::{Damage, EditError, read_sector, sector_size};
+use crate::partition::{Damage, EditError, mbr, read_sector, sector_size};
 use crate::{BlockDevice, Error};
 
 /// Ends of partitions are multiples of this many bytes.
 const ALIGN: u64 = 4096;
-/// Where the first record of an MBR lies in its sector, and bytes of each of the four.
-const MBR_RECORDS: usize = 446;
-const MBR_RECORD_LEN: usize = 16;
-/// The record that keeps others away from a disk with a GPT.
-const MBR_PROTECTIVE: u8 = 0xEE;
 
 /// Bytes of a disk whose partition that ends at byte `end` has the copy of a usual table behind it.
 pub fn disk_len(end: u64) -> u64 {
@@ -49,8 +44,26 @@ pub fn extend(device: &dyn BlockDevice, number: u32, end: Option<u64>) -> Result
     }
     table.entry(number)?.last_lba = (wanted / size - 1).into();
     table.write(device, last, copy, copy - 1)?;
-    extend_mbr(device, size, last)?;
+    mbr::cover(device, last)?;
     Ok(device.flush()?)
+}
+
+/// Looks whether [`extend`] could change the table, but for the room on the disk.
+///
+/// # Errors
+/// As [`extend`].
+pub fn can_extend(device: &dyn BlockDevice, number: u32) -> Result<(), EditError> {
+    Editable::read(device)?.last_sector(number).map(drop)
+}
+
+/// Looks whether [`shorten`] could change the table.
+///
+/// # Errors
+/// As [`shorten`].
+pub fn can_shorten(device: &dyn BlockDevice, number: u32) -> Result<(), EditError> {
+    let mut table = Editable::read(device)?;
+    table.entry(number)?;
+    table.copy_in_place(device).map(drop)
 }
 
 /// Lets a partition end at byte `end`, rounded up to a multiple of 4096 bytes, if that is earlier
@@ -144,19 +157,24 @@ impl Editable {
         }
     }
 
-    /// Writes both tables where they are.
-    fn write_in_place(&self, device: &dyn BlockDevice) -> Result<(), EditError> {
+    /// The first sector of the entries of the copy, if that is where it should be.
+    fn copy_in_place(&self, device: &dyn BlockDevice) -> Result<u64, EditError> {
         let last = self.header.alternate;
         let copy = last.saturating_sub(self.entry_sectors());
-        let (_, last_usable) = self.header.usable;
         let end = last
             .checked_add(1)
             .and_then(|sectors| sectors.checked_mul(self.size));
-        if copy <= last_usable || end.is_none_or(|end| end > device.len()) {
+        if copy <= self.header.usable.1 || end.is_none_or(|end| end > device.len()) {
             // Of a disk that was cut, or whose copy lies elsewhere.
             return Err(Damage::GptSignature { sector: last }.into());
         }
-        self.write(device, last, copy, last_usable)?;
+        Ok(copy)
+    }
+
+    /// Writes both tables where they are.
+    fn write_in_place(&self, device: &dyn BlockDevice) -> Result<(), EditError> {
+        let copy = self.copy_in_place(device)?;
+        self.write(device, self.header.alternate, copy, self.header.usable.1)?;
         Ok(device.flush()?)
     }
 
@@ -241,20 +259,4 @@ fn patch(bytes: &mut [u8], change: impl FnOnce(&mut RawHeader)) {
     if let Ok((raw, _)) = RawHeader::mut_from_prefix(bytes) {
         raw.header_crc32 = checksum.into();
     }
-}
-
-/// Lets the protective record of the MBR cover the disk up to its sector `last`.
-fn extend_mbr(device: &dyn BlockDevice, size: u64, last: u64) -> Result<(), EditError> {
-    let Some(mut mbr) = read_sector(device, 0, size)? else {
-        return Ok(());
-    };
-    let covered = u32::try_from(last).unwrap_or(u32::MAX);
-    for record in mbr[MBR_RECORDS..]
-        .chunks_exact_mut(MBR_RECORD_LEN)
-        .take(4)
-        .filter(|record| record[4] == MBR_PROTECTIVE)
-    {
-        record[12..].copy_from_slice(&covered.to_le_bytes());
-    }
-    Ok(device.write_at(0, &mbr)?)
 }
