@@ -5,6 +5,7 @@ mod limits;
 
 use std::fs::File;
 use std::io::Read;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -12,6 +13,8 @@ use rustix::process::{Resource, getrlimit};
 
 /// More than any of these texts has.
 const LEN_MAX: u64 = 64 << 10;
+/// Bytes of a table that are read, at most.
+const TABLE_MAX: u64 = 16 << 20;
 
 /// Bytes of memory that this process can have at most: the machine's, or less where its control
 /// group (`memory.max` and `memory.high` of version 2, `memory.limit_in_bytes` of version 1), a
@@ -88,6 +91,43 @@ fn holder_in(table: &str, place: &str) -> Option<u32> {
     })
 }
 
+/// Whether a process holds the exclusive lock (flock(2)) of this file, which only one that has it
+/// open can take; false where `/proc` shows neither the lock nor the process.
+#[must_use]
+pub fn has_locked(process: u32, file: &File) -> bool {
+    let place = place_of_locks(file);
+    let held = || held_in(&table("/proc/locks")?, &place?, process);
+    process != 0 && held().is_some()
+}
+
+/// Where the kernel's table of locks has a file: the device of the file system, which is not
+/// always the one that stat(2) reports, and the number of the inode.
+fn place_of_locks(file: &File) -> Option<String> {
+    let info = text(&format!("/proc/self/fdinfo/{}", file.as_raw_fd()))?;
+    let of = |name: &str| info.lines().find_map(|line| line.strip_prefix(name));
+    let (mount, inode) = (of("mnt_id:")?.trim(), of("ino:")?.trim());
+    let mounts = table("/proc/self/mountinfo")?;
+    let device = mounts.lines().find_map(|line| {
+        let mut words = line.split_whitespace();
+        (words.next() == Some(mount)).then(|| words.nth(1))?
+    })?;
+    let (major, minor) = device.split_once(':')?;
+    let (major, minor): (u32, u32) = (major.parse().ok()?, minor.parse().ok()?);
+    Some(format!("{major:02x}:{minor:02x}:{inode}"))
+}
+
+/// The lock of a process in the table of the kernel, if it excludes all others.
+fn held_in(table: &str, place: &str, process: u32) -> Option<()> {
+    let process = process.to_string();
+    table.lines().find_map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words[..] {
+            [_, "FLOCK", _, "WRITE", pid, at, ..] => (at == place && pid == process).then_some(()),
+            _ => None,
+        }
+    })
+}
+
 /// Whether a disk, or the disk that a partition is of, is a spindle, by its `queue/rotational`;
 /// false where the kernel does not report, as for what is no disk.
 pub(crate) fn is_rotational(device: u64) -> bool {
@@ -118,6 +158,14 @@ fn read(path: &Path, most: u64) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
+/// The same with a line for each of many things; names in it may be any bytes.
+fn table(path: &str) -> Option<String> {
+    let mut bytes = Vec::new();
+    let file = File::open(path).ok()?;
+    file.take(TABLE_MAX).read_to_end(&mut bytes).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -144,6 +192,23 @@ mod tests {
         // A kernel that shows no locks says nothing.
         let holder = lock_holder(file.path());
         assert!(holder.is_none_or(|holder| holder.pid == std::process::id()));
+    }
+
+    #[test]
+    fn an_exclusive_lock_is_that_of_its_process() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let other = File::open(file.path()).unwrap();
+        let own = std::process::id();
+        assert!(!has_locked(own, &other));
+        file.as_file().lock_shared().unwrap();
+        assert!(!has_locked(own, &other));
+        file.as_file().lock().unwrap();
+        if lock_holder(file.path()).is_some() {
+            assert!(has_locked(own, &other));
+        }
+        assert!(!has_locked(own + 1, &other) && !has_locked(0, &other));
+        let another = tempfile::tempfile().unwrap();
+        assert!(!has_locked(own, &another));
     }
 
     #[test]

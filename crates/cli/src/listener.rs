@@ -3,15 +3,18 @@
 //!
 //! ```text
 //! /run/uext4/0:57            root's mounts; else $XDG_RUNTIME_DIR/uext4/0:57; mode 0600
-//! @uext4-door-0:57-…         the same for those who see another /run, or look for the image by
-//!                            what it is: uext4_fuse::addresses; root and the owner are answered
 //!   ◀── "metrics\n", or a GET of HTTP       ──▶ the page of crate::metrics, then the end
 //!   ◀── "operations 2 VERSION\n"            ──▶ "ok IMAGE\n", then frames of uext4_remote;
 //!                                               "reading IMAGE\n"; or why not
+//! @uext4-door-0:57-…         commands of those who see another /run, and look for the image by
+//!                            what it is: uext4_fuse::addresses
+//!   ◀── "operations …", a descriptor        ──▶ the same to root and the owner, if they show a
+//!                                               descriptor of the image (possession)
 //! ```
 
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
@@ -25,6 +28,7 @@ use uext4_blockdev::host;
 use uext4_fuse::addresses;
 use uext4_fuse::mount::Mounted;
 use uext4_fuse::mountinfo::Number;
+use uext4_remote::rights::Rights;
 use uext4_remote::server::Server as Operations;
 
 use crate::failure::Failure;
@@ -32,13 +36,15 @@ use crate::messages;
 use crate::metrics::Metrics;
 use crate::sandbox::Needed;
 
+mod possession;
 mod questions;
 
 /// How often the file is written.
 const INTERVAL: Duration = Duration::from_secs(10);
 /// How long a client may take to read the answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Clients with commands at the same time, at most, and clients that are given a page.
+/// Clients with commands at the same time, at most, and clients that are given a page. Of those with
+/// commands one that is idle makes room for another.
 const CLIENTS_MAX: usize = 16;
 /// What one with commands says first: both ends must be of one version.
 pub const QUESTION: &str = concat!("operations 2 ", env!("CARGO_PKG_VERSION"), "\n");
@@ -193,34 +199,32 @@ impl Listener {
             let uid = addresses::peer(stream);
             uid.is_some_and(|uid| uid == 0 || uid == own)
         };
-        // Without a thread the other one answers.
-        _ = self
-            .door
-            .and_then(|door| answer("uext4-door", door, may_ask, metrics, &clients).ok());
+        if let Some(door) = self.door {
+            let clients = Arc::clone(&clients);
+            let named = thread::Builder::new().name("uext4-door".to_owned());
+            // Without a thread the other one answers.
+            _ = named.spawn(move || {
+                questions::serve(&door, may_ask, |stream, question, shown| {
+                    // One who does not listen is left alone.
+                    _ = clients.reply_at_door(stream, question, shown);
+                });
+            });
+        }
         let (listener, socket) = self.socket?;
+        let metrics = metrics.clone();
+        let named = thread::Builder::new().name("uext4-stats".to_owned());
         // Who can connect is decided by the modes of the directory and of the socket.
-        let answering = answer("uext4-stats", listener, |_| true, metrics, &clients);
-        answering.ok().map(|()| socket)
-    }
-}
-
-/// Starts a thread that answers those who come, if they may ask.
-fn answer(
-    name: &str,
-    listener: UnixListener,
-    may_ask: impl Fn(&UnixStream) -> bool + Send + 'static,
-    metrics: &Metrics,
-    clients: &Arc<Clients>,
-) -> io::Result<()> {
-    let (metrics, clients) = (metrics.clone(), Arc::clone(clients));
-    let answer = move || {
-        questions::serve(&listener, may_ask, |stream, question| {
-            // One who does not listen is left alone.
-            _ = reply(stream, question, &metrics, &clients);
+        let answering = named.spawn(move || {
+            questions::serve(
+                &listener,
+                |_| true,
+                |stream, question, _| {
+                    _ = reply(stream, question, &metrics, &clients);
+                },
+            );
         });
-    };
-    let named = thread::Builder::new().name(name.to_owned());
-    named.spawn(answer).map(|_| ())
+        answering.ok().map(|_| socket)
+    }
 }
 
 /// A socket without a path for commands, which is found by what the image is.
@@ -265,12 +269,40 @@ struct Clients {
 }
 
 impl Clients {
+    /// Answers a question that comes without a path: whoever asks must have the image.
+    fn reply_at_door(
+        &self,
+        mut stream: UnixStream,
+        question: &str,
+        shown: Option<OwnedFd>,
+    ) -> io::Result<()> {
+        if question != QUESTION {
+            return Ok(());
+        }
+        // One that a mount reads can be opened by those who have it.
+        let disk = self.operations.as_ref().and_then(|all| all.disk.as_ref());
+        let rights = disk.and_then(|disk| possession::rights(&disk.image, shown?));
+        match rights {
+            Some(rights) => self.serve(stream, rights),
+            None => stream.write_all(b"here commands must show the image\n"),
+        }
+    }
+
     /// Serves one by a thread of its own.
-    fn serve(&self, mut stream: UnixStream) -> io::Result<()> {
+    fn serve(&self, mut stream: UnixStream, rights: Rights) -> io::Result<()> {
         let Some(operations) = self.operations.clone() else {
             return writeln!(stream, "{READING}{}", self.has);
         };
-        let Some(connected) = Connected::one_more(&self.connected) else {
+        let operations = Operations {
+            rights,
+            ..operations
+        };
+        let connected = Connected::one_more(&self.connected).or_else(|| {
+            // Its place is free as soon as its thread has ended.
+            let has_room = operations.idle.end_longest();
+            has_room.then(|| Connected::after_another(&self.connected))
+        });
+        let Some(connected) = connected else {
             return stream.write_all(b"too many commands are connected\n");
         };
         let greeting = format!("{GREETING}{}\n", self.has);
@@ -295,6 +327,12 @@ impl Connected {
         let one = Self(Arc::clone(all));
         has_room.then_some(one)
     }
+
+    /// One in the place of another that ends.
+    fn after_another(all: &Arc<AtomicUsize>) -> Self {
+        all.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(all))
+    }
 }
 
 impl Drop for Connected {
@@ -311,7 +349,7 @@ fn reply(
     clients: &Clients,
 ) -> io::Result<()> {
     if question == QUESTION {
-        return clients.serve(stream);
+        return clients.serve(stream, Rights::All);
     }
     let Some(reading) = Connected::one_more(&clients.reading) else {
         return Ok(());

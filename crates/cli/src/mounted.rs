@@ -3,15 +3,18 @@
 //! The image may be given itself, or a directory of the mount, which then stands for the root.
 
 use std::cell::OnceCell;
-use std::fs;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::fs::{self, File};
+use std::io::{self, IoSlice, Read};
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::socket_peercred;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use uext4_blockdev::host;
 use uext4_fuse::addresses::{self, Daemon};
 use uext4_fuse::mountinfo::{self, Number, Shown};
@@ -22,12 +25,12 @@ use crate::failure::{Exit, Failure};
 use crate::listener::{GREETING, QUESTION, READING, directory_of_sockets};
 use crate::part;
 
-/// How long a daemon may take to say that it is there.
+/// How long the daemons of an image may take to say that they are there, all together.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Stands for the directory of a mount in another mount namespace.
 const ELSEWHERE: &str = "a directory of another mount namespace";
 /// Bytes of what it says at most.
-const LINE_MAX: u64 = 4096;
+const LINE_MAX: usize = 4096;
 
 /// A mount of ours that has an image.
 #[derive(Debug)]
@@ -50,6 +53,42 @@ pub enum Door {
     Reading(Mount),
 }
 
+/// What is wanted of an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wanted {
+    Reading,
+    Changing,
+}
+
+/// A question to the daemons of an image.
+struct Asking {
+    /// When none is waited for any more.
+    until: Instant,
+    wanted: Wanted,
+}
+
+impl Asking {
+    fn to(wanted: Wanted) -> Self {
+        let until = Instant::now() + PATIENCE;
+        Self { until, wanted }
+    }
+
+    /// How long the daemons may still take.
+    fn left(&self) -> io::Result<Duration> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        match left.is_zero() {
+            true => Err(io::ErrorKind::TimedOut.into()),
+            false => Ok(left),
+        }
+    }
+
+    /// Opens the image as the command could use it, to show it to a daemon.
+    fn open(&self, image: &Path) -> io::Result<File> {
+        let writes = self.wanted == Wanted::Changing;
+        File::options().read(true).write(writes).open(image)
+    }
+}
+
 /// A daemon's answer to the question.
 enum Greeted {
     /// It takes commands for this image.
@@ -63,9 +102,13 @@ enum Greeted {
 /// # Errors
 /// Exit 13 if the mount belongs to another user, 8 if its daemon takes no commands.
 pub fn find(place: &PlaceArgs) -> Result<Option<Door>, Failure> {
+    find_to(place, &Asking::to(Wanted::Reading))
+}
+
+fn find_to(place: &PlaceArgs, asking: &Asking) -> Result<Option<Door>, Failure> {
     match fs::metadata(&place.image) {
-        Ok(metadata) if metadata.is_dir() => of_directory(&place.image, &metadata),
-        Ok(metadata) => of_image(place, &metadata),
+        Ok(metadata) if metadata.is_dir() => of_directory(&place.image, &metadata, asking),
+        Ok(metadata) => of_image(place, &metadata, asking),
         Err(_) => Ok(None),
     }
 }
@@ -75,7 +118,7 @@ pub fn find(place: &PlaceArgs) -> Result<Option<Door>, Failure> {
 /// # Errors
 /// As [`find`]; exit 8 if it is mounted for reading.
 pub fn to_change(place: &PlaceArgs) -> Result<Option<(Mount, Client)>, Failure> {
-    match find(place)? {
+    match find_to(place, &Asking::to(Wanted::Changing))? {
         Some(Door::Open(mount, client)) if !mount.is_read_only() => Ok(Some((mount, client))),
         Some(Door::Open(mount, _) | Door::Reading(mount)) => {
             Err(refused(&place.image, &mount, &for_reading()))
@@ -85,7 +128,11 @@ pub fn to_change(place: &PlaceArgs) -> Result<Option<(Mount, Client)>, Failure> 
 }
 
 /// The mount that shows a directory; `None` if that is none of ours.
-fn of_directory(dir: &Path, metadata: &fs::Metadata) -> Result<Option<Door>, Failure> {
+fn of_directory(
+    dir: &Path,
+    metadata: &fs::Metadata,
+    asking: &Asking,
+) -> Result<Option<Door>, Failure> {
     let number = Number {
         major: rustix::fs::major(metadata.dev()),
         minor: rustix::fs::minor(metadata.dev()),
@@ -109,7 +156,7 @@ fn of_directory(dir: &Path, metadata: &fs::Metadata) -> Result<Option<Door>, Fai
         prefix,
         has: String::new(),
     };
-    let met = connect(&mount.shown).map_err(|error| refused(dir, &mount, &error))?;
+    let met = connect(&mount.shown, asking).map_err(|error| refused(dir, &mount, &error))?;
     match met {
         Greeted::Open(stream, _) => open(dir, mount, stream).map(Some),
         Greeted::Reading(has) => {
@@ -166,7 +213,11 @@ fn for_reading() -> io::Error {
 }
 
 /// The mount that has an image; `None` where it can be opened, or no daemon of ours answers.
-fn of_image(place: &PlaceArgs, metadata: &fs::Metadata) -> Result<Option<Door>, Failure> {
+fn of_image(
+    place: &PlaceArgs,
+    metadata: &fs::Metadata,
+    asking: &Asking,
+) -> Result<Option<Door>, Failure> {
     let all = mountinfo::all().unwrap_or_default();
     let believed = believed(metadata);
     // The image is read for it, and few images are mounted.
@@ -183,7 +234,7 @@ fn of_image(place: &PlaceArgs, metadata: &fs::Metadata) -> Result<Option<Door>, 
             prefix: Vec::new(),
             has: String::new(),
         };
-        match connect(&mount.shown) {
+        match connect(&mount.shown, asking) {
             Ok(Greeted::Open(stream, has)) if is_own(&has) => {
                 return open(&place.image, mount, stream).map(Some);
             }
@@ -194,7 +245,7 @@ fn of_image(place: &PlaceArgs, metadata: &fs::Metadata) -> Result<Option<Door>, 
             Err(error) => return Err(refused(&place.image, &mount, &error)),
         }
     }
-    by_what_it_is(place, metadata, &all)
+    by_what_it_is(place, metadata, &all, asking)
 }
 
 /// The same for an image that has another name by now than when it was mounted, or a mount that
@@ -203,34 +254,25 @@ fn by_what_it_is(
     place: &PlaceArgs,
     metadata: &fs::Metadata,
     all: &[(PathBuf, Shown)],
+    asking: &Asking,
 ) -> Result<Option<Door>, Failure> {
-    for Daemon { address, number } in addresses::of_image(metadata) {
-        let Ok(stream) = addresses::connect(&address) else {
-            continue;
-        };
-        // Every user can listen at such an address.
-        let owner = addresses::peer(&stream);
-        let Some(owner) = owner.filter(|owner| believed(metadata).contains(owner)) else {
-            continue;
-        };
-        let Ok(Greeted::Open(stream, has)) = greeted(stream, owner) else {
+    let own = identity(metadata, place);
+    for daemon in addresses::of_image(metadata) {
+        let seen = all.iter().find(|(_, shown)| shown.number == daemon.number);
+        let seen = seen.filter(|(_, shown)| believed(metadata).contains(&shown.owner));
+        // Through its socket, if this process sees the mount.
+        let by_path = seen.and_then(|(dir, shown)| {
+            let met = connect(shown, asking).ok()?;
+            Some((dir.clone(), shown.clone(), met))
+        });
+        let met = by_path.or_else(|| without_path(place, metadata, &daemon, asking));
+        let Some((dir, shown, Greeted::Open(stream, has))) = met else {
             // One that reads the image lets others read it.
             continue;
         };
-        if has != identity(metadata, place) {
+        if has != own {
             continue;
         }
-        let seen = all.iter().find(|(_, shown)| shown.number == number);
-        let (dir, shown) = seen.cloned().unwrap_or_else(|| {
-            let shown = Shown {
-                number,
-                source: place.image.clone(),
-                root: "/".into(),
-                owner,
-                is_read_only: false,
-            };
-            (PathBuf::from(ELSEWHERE), shown)
-        });
         let mount = Mount {
             place: dir,
             shown,
@@ -240,6 +282,36 @@ fn by_what_it_is(
         return open(&place.image, mount, stream).map(Some);
     }
     Ok(None)
+}
+
+/// The daemon of a mount in another mount namespace.
+///
+/// Every process can listen at such an address, those that cannot see the image too, and no other
+/// should be given it: the daemon is the process that holds the lock of the image.
+fn without_path(
+    place: &PlaceArgs,
+    metadata: &fs::Metadata,
+    daemon: &Daemon,
+    asking: &Asking,
+) -> Option<(PathBuf, Shown, Greeted)> {
+    let stream = addresses::connect(&daemon.address).ok()?;
+    let owner = addresses::peer(&stream)?;
+    if !believed(metadata).contains(&owner) {
+        return None;
+    }
+    let image = asking.open(&place.image).ok()?;
+    if !host::has_locked(addresses::process(&stream), &image) {
+        return None;
+    }
+    let met = greeted(stream, owner, Some(&image), asking).ok()?;
+    let shown = Shown {
+        number: daemon.number,
+        source: place.image.clone(),
+        root: "/".into(),
+        owner,
+        is_read_only: false,
+    };
+    Some((PathBuf::from(ELSEWHERE), shown, met))
 }
 
 /// Whether no process listens any more.
@@ -281,10 +353,11 @@ fn sockets(shown: &Shown) -> Vec<PathBuf> {
 }
 
 /// A connection to the daemon.
-fn connect(shown: &Shown) -> io::Result<Greeted> {
+fn connect(shown: &Shown, asking: &Asking) -> io::Result<Greeted> {
     let mut last = io::Error::from(io::ErrorKind::NotFound);
     for path in sockets(shown) {
-        match UnixStream::connect(&path).and_then(|stream| greeted(stream, shown.owner)) {
+        let stream = UnixStream::connect(&path);
+        match stream.and_then(|stream| greeted(stream, shown.owner, None, asking)) {
             Ok(connected) => return Ok(connected),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => last = error,
@@ -293,19 +366,29 @@ fn connect(shown: &Shown) -> io::Result<Greeted> {
     Err(last)
 }
 
-/// Says what is wanted to the daemon, which must be the mount's owner's.
-fn greeted(mut stream: UnixStream, owner: u32) -> io::Result<Greeted> {
+/// Says what is wanted to the daemon, which must be the mount's owner's, and shows the image.
+fn greeted(
+    stream: UnixStream,
+    owner: u32,
+    image: Option<&File>,
+    asking: &Asking,
+) -> io::Result<Greeted> {
     let peer = socket_peercred(&stream)?.uid.as_raw();
     if peer != owner && peer != 0 {
         return Err(io::Error::other(format!(
             "its socket belongs to user {peer}"
         )));
     }
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.write_all(QUESTION.as_bytes())?;
-    // The daemon sends no more before it is asked: nothing is read beyond the line.
-    let mut line = String::new();
-    BufReader::new((&stream).take(LINE_MAX)).read_line(&mut line)?;
+    let descriptors: Vec<_> = image.iter().map(|image| image.as_fd()).collect();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(&descriptors)) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    // So few bytes are sent as a whole.
+    let question = [IoSlice::new(QUESTION.as_bytes())];
+    sendmsg(&stream, &question, &mut ancillary, SendFlags::NOSIGNAL)?;
+    let line = line(&stream, asking)?;
     if let Some(has) = line.strip_prefix(GREETING) {
         stream.set_read_timeout(None)?;
         return Ok(Greeted::Open(stream, has.trim_end().to_owned()));
@@ -319,6 +402,22 @@ fn greeted(mut stream: UnixStream, owner: u32) -> io::Result<Greeted> {
         line if line.starts_with('#') => Err(io::Error::other("it is of another version")),
         line => Err(io::Error::other(line.trim_end().to_owned())),
     }
+}
+
+/// The line that the daemon says. It sends no more before it is asked.
+fn line(mut stream: &UnixStream, asking: &Asking) -> io::Result<String> {
+    let mut line = Vec::new();
+    let mut buffer = [0; LINE_MAX];
+    while !line.ends_with(b"\n") && line.len() < LINE_MAX {
+        stream.set_read_timeout(Some(asking.left()?))?;
+        match stream.read(&mut buffer[..LINE_MAX - line.len()]) {
+            Ok(0) => break,
+            Ok(len) => line.extend_from_slice(&buffer[..len]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(String::from_utf8_lossy(&line).into_owned())
 }
 
 fn refused(image: &Path, mount: &Mount, error: &io::Error) -> Failure {
@@ -345,6 +444,26 @@ fn refused(image: &Path, mount: &Mount, error: &io::Error) -> Failure {
             );
             let hint = format!("`uext4 umount {place}` first, or use it there with other programs");
             Failure::new(Exit::CouldNot, what).hint(hint)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn daemons_that_say_nothing_are_waited_for_together() {
+        let asking = Asking {
+            until: Instant::now() + Duration::from_millis(20),
+            wanted: Wanted::Reading,
+        };
+        for _ in 0..2 {
+            let (ours, _theirs) = UnixStream::pair().unwrap();
+            let own = host::effective_user();
+            assert!(greeted(ours, own, None, &asking).is_err());
+            // The first has used up the time of all.
+            assert!(asking.left().is_err());
         }
     }
 }

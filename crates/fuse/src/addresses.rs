@@ -12,8 +12,10 @@
 //! so that a command finds the daemon by what an image is, whatever its name: through a hard link,
 //! a bind mount, after a rename, from another mount namespace.
 //!
-//! Everyone can listen at such an address, and connect to it: both ends look whose the other one
-//! is. No other can take an address before its daemon, as a part of it cannot be guessed.
+//! Everyone can listen at such an address, and connect to it, also from where neither image nor
+//! mount can be seen. So both ends look whose the other one is, and at a door each proves that it
+//! has the image: the daemon's process holds its lock, and only then the client shows a descriptor
+//! of it. No other can take an address before its daemon, as a part of it cannot be guessed.
 
 use std::fs::{self, Metadata};
 use std::io;
@@ -156,6 +158,16 @@ pub fn connect(address: &str) -> io::Result<UnixStream> {
     let stream = UnixStream::from(socket);
     stream.set_nonblocking(false)?;
     Ok(stream)
+}
+
+/// The process at the other end, that of a daemon being the one that listens; 0 where it cannot be
+/// seen from here.
+#[must_use]
+pub fn process(stream: &UnixStream) -> u32 {
+    let peer = socket_peercred(stream).ok();
+    peer.map_or(0, |peer| {
+        u32::try_from(peer.pid.as_raw_nonzero().get()).unwrap_or(0)
+    })
 }
 
 /// The user at the other end; `None` where the system does not say.

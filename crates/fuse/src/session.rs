@@ -5,6 +5,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread;
 
+use uext4_remote::idle::Idle;
+use uext4_remote::rights::Rights;
 use uext4_remote::server::Server as Operations;
 
 use crate::abi::flags::init as has;
@@ -209,6 +211,8 @@ impl Session {
             sets_xattrs: !self.server.omitted.xattrs,
             disk: None,
             grower: None,
+            rights: Rights::All,
+            idle: Idle::default(),
         })
     }
 }

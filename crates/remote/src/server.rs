@@ -21,21 +21,23 @@ use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use rustix::net::sockopt::socket_peercred;
-use serde_bytes::{ByteBuf, Bytes};
+use serde_bytes::ByteBuf;
 use uext4::{Creation, Error, FileType, FollowLast, Ino, OpenInode, Result, Volume};
 use uext4_blockdev::Kept;
 
 use crate::changes::{Changes, Observer};
-use crate::entry::{self, Contents, Entry};
+use crate::entry::{self, Contents};
 use crate::frame::{FRAME_MAX, receive, send};
 use crate::gate::{Gate, closing};
 use crate::grower::Grower;
+use crate::idle::Idle;
 use crate::listed::{listed, ranges};
 use crate::mount_points::MountPoints;
 use crate::passed::Passed;
 use crate::put_mode::Existing;
 use crate::refusal::{Cause, Refusal};
+use crate::requested::{Xattrs, peer, with_entry, xattrs};
+use crate::rights::Rights;
 use crate::snapshot::Disk;
 use crate::wire::{Answer, Growth, NewEntry, READ_MAX, Request, Slot, set_mode};
 
@@ -61,6 +63,10 @@ pub struct Server {
     pub disk: Option<Arc<Disk>>,
     /// What makes it larger, if anything does.
     pub grower: Option<Arc<dyn Grower>>,
+    /// What clients may ask for.
+    pub rights: Rights,
+    /// Clients that make room for others.
+    pub idle: Idle,
 }
 
 impl Server {
@@ -81,8 +87,20 @@ impl Server {
             mount_points: OnceCell::new(),
             process: peer(stream),
         };
+        let shared = Arc::new(stream.try_clone()?);
         let mut bytes = Vec::new();
-        while let Some(frame) = receive(stream, bytes)? {
+        loop {
+            let is_idle = connection.keeps_nothing();
+            if is_idle {
+                self.idle.enter(&shared);
+            }
+            let received = receive(stream, bytes);
+            if is_idle && !self.idle.leave(&shared) {
+                return Ok(());
+            }
+            let Some(frame) = received? else {
+                return Ok(());
+            };
             let busy = self.gate.busy.read();
             connection.mount_points.take();
             let passed = Passed::new(frame.descriptors, Arc::clone(&self.gate));
@@ -101,7 +119,6 @@ impl Server {
             send(stream, &answers, image.as_slice())?;
             bytes = frame.bytes;
         }
-        Ok(())
     }
 }
 
@@ -124,13 +141,12 @@ struct Connection<'s> {
     process: Option<u32>,
 }
 
-/// The number of the process at the other end.
-fn peer(stream: &UnixStream) -> Option<u32> {
-    let pid = socket_peercred(stream).ok()?.pid.as_raw_nonzero();
-    u32::try_from(pid.get()).ok()
-}
-
 impl Connection<'_> {
+    /// Whether the client loses nothing with its connection.
+    fn keeps_nothing(&self) -> bool {
+        self.files.is_empty() && self.snapshot.is_none()
+    }
+
     /// Does all requests of a frame, and returns their answers.
     fn batch(&mut self, mut rest: &[u8], passed: &Passed) -> io::Result<Vec<u8>> {
         let invalid = |_| io::Error::from(io::ErrorKind::InvalidData);
@@ -200,6 +216,9 @@ impl Connection<'_> {
             Request::Put(_) | Request::Complete(_) | Request::Close(_)
         );
         self.has_failed &= is_of_a_tree;
+        if !self.server.rights.allow(request) {
+            return Err(Error::ReadOnly);
+        }
         match request {
             Request::Open(path, follow, to) => {
                 let last = match follow {
@@ -488,12 +507,13 @@ impl Connection<'_> {
             }
             None => {
                 let ranges = ranges(&new.data, new.size)?;
+                let xattrs = self.xattrs(new);
                 let mut read = |at, buf: &mut [u8]| passed.read(new, at, buf);
                 let mut contents = Contents {
                     read: &mut read,
                     buffer: &mut self.buffer,
                 };
-                with_entry(self.server, new, &ranges, |entry| {
+                with_entry(new, &xattrs, &ranges, |entry| {
                     entry::put(dir, new.name, entry, mode, &mut contents)
                 })
             }
@@ -530,7 +550,7 @@ impl Connection<'_> {
         };
         let mut missing = Vec::new();
         self.changes.inode(&inode);
-        with_entry(self.server, new, &[], |entry| {
+        with_entry(new, &self.xattrs(new), &[], |entry| {
             entry::complete(&inode, entry, &mut missing)
         })?;
         let mut missing: Vec<Refusal> = missing.iter().map(Refusal::from).collect();
@@ -540,6 +560,14 @@ impl Connection<'_> {
             is_new: false,
             missing,
         })
+    }
+
+    /// Extended attributes of an entry that are set.
+    fn xattrs<'a>(&self, new: &'a NewEntry<'_>) -> Xattrs<'a> {
+        match self.server.sets_xattrs {
+            true => xattrs(new),
+            false => Xattrs::new(),
+        }
     }
 
     /// Extended attributes of an entry that are not set.
@@ -557,33 +585,4 @@ fn no_xattrs() -> Error {
     Error::Unsupported {
         what: "extended attributes on a mount with noxattr".to_owned(),
     }
-}
-
-fn with_entry<T>(
-    server: &Server,
-    new: &NewEntry<'_>,
-    data: &[std::ops::Range<u64>],
-    f: impl FnOnce(&Entry<'_>) -> T,
-) -> T {
-    let xattrs: Vec<(&[u8], &[u8])> = new
-        .xattrs
-        .iter()
-        .filter(|_| server.sets_xattrs)
-        .map(|it| (bytes(it.name), bytes(it.value)))
-        .collect();
-    f(&Entry {
-        kind: new.kind.into(),
-        mode: new.mode,
-        uid: new.uid,
-        gid: new.gid,
-        atime: new.atime.into(),
-        mtime: new.mtime.into(),
-        size: new.size,
-        data,
-        xattrs: &xattrs,
-    })
-}
-
-fn bytes(bytes: &Bytes) -> &[u8] {
-    bytes
 }

@@ -5,14 +5,16 @@
 //! asks at once is answered, whatever number of others does nothing.
 
 use std::collections::VecDeque;
-use std::io;
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, recv};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
 /// How long a client may take to ask.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -28,6 +30,8 @@ struct Waiting {
     stream: UnixStream,
     since: Instant,
     said: Vec<u8>,
+    /// The first descriptor that came with it.
+    shown: Option<OwnedFd>,
 }
 
 impl Waiting {
@@ -35,11 +39,23 @@ impl Waiting {
     fn hear(&mut self) -> io::Result<bool> {
         let mut buffer = [0; QUESTION_MAX];
         loop {
-            let room = &mut buffer[..QUESTION_MAX - self.said.len()];
-            match recv(&self.stream, &mut *room, RecvFlags::DONTWAIT) {
+            let room = QUESTION_MAX - self.said.len();
+            let mut parts = [IoSliceMut::new(&mut buffer[..room])];
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+            let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+            let received = recvmsg(&self.stream, &mut parts, &mut ancillary, flags);
+            for message in ancillary.drain() {
+                if let RecvAncillaryMessage::ScmRights(passed) = message {
+                    // All are taken out, so that those which are not kept are closed.
+                    let passed: Vec<OwnedFd> = passed.collect();
+                    self.shown = self.shown.take().or_else(|| passed.into_iter().next());
+                }
+            }
+            match received.map(|received| received.bytes) {
                 // It says no more, or may not.
-                Ok((_, 0)) => return Ok(true),
-                Ok((_, len)) => self.said.extend_from_slice(&room[..len]),
+                Ok(0) => return Ok(true),
+                Ok(len) => self.said.extend_from_slice(&buffer[..len]),
                 Err(Errno::AGAIN) => return Ok(false),
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
@@ -60,12 +76,12 @@ impl Waiting {
     }
 }
 
-/// Calls `answer` with each client that may ask and has, and with its question, and does not
-/// return. `answer` must not wait for the client.
+/// Calls `answer` with each client that may ask and has, with its question and the descriptor that
+/// came with it, and does not return. `answer` must not wait for the client.
 pub fn serve(
     listener: &UnixListener,
     may_ask: impl Fn(&UnixStream) -> bool,
-    mut answer: impl FnMut(UnixStream, &str),
+    mut answer: impl FnMut(UnixStream, &str, Option<OwnedFd>),
 ) {
     let mut waiting = VecDeque::new();
     loop {
@@ -77,7 +93,10 @@ pub fn serve(
         let mut still = VecDeque::with_capacity(waiting.len());
         for mut client in waiting.drain(..) {
             match client.hear() {
-                Ok(true) => answer(client.stream, &String::from_utf8_lossy(&client.said)),
+                Ok(true) => {
+                    let question = String::from_utf8_lossy(&client.said);
+                    answer(client.stream, &question, client.shown);
+                }
                 // One that does not ask is left alone.
                 Ok(false) if now < client.since + PATIENCE => still.push_back(client),
                 Ok(false) | Err(_) => {}
@@ -125,6 +144,7 @@ fn accept(
             stream,
             since: Instant::now(),
             said: Vec::new(),
+            shown: None,
         }),
         // There are too many descriptors, perhaps for those that wait.
         Err(_) => {
@@ -152,7 +172,7 @@ mod tests {
             serve(
                 &listener,
                 |_| true,
-                |mut stream, question| {
+                |mut stream, question, _| {
                     _ = stream.write_all(format!("asked {question:?}").as_bytes());
                 },
             );

@@ -118,6 +118,7 @@ mod overlays;
 mod owners;
 mod packages;
 mod posix;
+mod possession;
 mod privileges;
 mod programs;
 mod protected;

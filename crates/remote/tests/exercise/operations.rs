@@ -13,7 +13,9 @@ use uext4_remote::changes::Observer;
 use uext4_remote::frame;
 use uext4_remote::gate::Gate;
 use uext4_remote::grower::Grower;
+use uext4_remote::idle::Idle;
 use uext4_remote::refusal::{Cause, Refusal};
+use uext4_remote::rights::Rights;
 use uext4_remote::server::Server;
 use uext4_remote::wire::{Grown, Growth};
 
@@ -71,6 +73,8 @@ pub fn server() -> (Server, Arc<dyn BlockDevice>) {
         sets_xattrs: true,
         disk: None,
         grower: Some(Arc::new(Claims)),
+        rights: Rights::All,
+        idle: Idle::default(),
     };
     (server, device)
 }
