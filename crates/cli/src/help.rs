@@ -117,9 +117,10 @@ that is not mounted:
                         mbcache, writeback or uext4 (errors)
 
 All of these commands give up what they do not need before they read the image or an archive: paths
-that the command line does not name, and system calls that start programs or reach the network. They
-take memory as the machine, the control group and resource limits leave it. These options, which
-stand behind the name of the command, say otherwise:
+that the command line does not name (but the directory in which a file is made or replaced, and one
+for temporary files), and system calls that start programs or reach the network. Below fakeroot and
+pseudo they give up nothing. They take memory as the machine, the control group and resource limits
+leave it. These options, which stand behind the name of the command, say otherwise:
 
   --memory SIZE         Use about SIZE of memory at most for caches and tables
   --no-sandbox          Give nothing up

@@ -127,12 +127,13 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
         .subcommand()
         .map(|(_, given)| given.try_get_one::<u64>("memory"));
     memory::choose(memory.and_then(Result::ok).flatten().copied());
-    reach::keep_to(&matches);
+    let temporary = reach::keep_to(&matches);
     let done = command_line::run(&cli);
     let exit = match done.and_then(|exit| still::check_snapshots().map(|()| exit)) {
         Ok(exit) => exit,
         Err(failure) => report(failure),
     };
+    drop(temporary);
     ended(exit)
 }
 

@@ -43,8 +43,8 @@ mod questions;
 const INTERVAL: Duration = Duration::from_secs(10);
 /// How long a client may take to read the answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Clients with commands at the same time, at most, and clients that are given a page. Of those with
-/// commands one that is idle makes room for another.
+/// Clients with commands at the same time, at most, and clients that are given a page. Of those
+/// with commands one that is idle makes room for another.
 const CLIENTS_MAX: usize = 16;
 /// What one with commands says first: both ends must be of one version.
 pub const QUESTION: &str = concat!("operations 2 ", env!("CARGO_PKG_VERSION"), "\n");

@@ -1,5 +1,6 @@
 //! Whether a library that this program was started with for the sake of faked files, as `fakeroot`
 //! and `pseudo` preload it, is there: a static program, or one of another architecture, has none.
+//! Such a library may need anything, so that there is no sandbox with it.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -11,8 +12,7 @@ const LIBRARIES: [&str; 2] = ["libfakeroot", "libpseudo"];
 
 /// Warns if owners, devices and attributes of files would not be those that the user sees there.
 pub fn warn_if_absent() {
-    let asked_for = std::env::var_os("LD_PRELOAD").and_then(|list| library(&list));
-    let Some(library) = asked_for else {
+    let Some(library) = library() else {
         return;
     };
     let maps = std::fs::read_to_string("/proc/self/maps");
@@ -25,9 +25,21 @@ pub fn warn_if_absent() {
     }
 }
 
+/// The one that this program was started with, for it alone or, by the system's list, as every
+/// other.
+pub fn library() -> Option<&'static str> {
+    let own = std::env::var_os("LD_PRELOAD").and_then(|list| listed(&list));
+    own.or_else(|| {
+        listed(OsStr::from_bytes(
+            &std::fs::read("/etc/ld.so.preload").ok()?,
+        ))
+    })
+}
+
 /// The one that a list of libraries names.
-fn library(list: &OsStr) -> Option<&'static str> {
-    let mut files = list.as_bytes().split(|byte| matches!(byte, b':' | b' '));
+fn listed(list: &OsStr) -> Option<&'static str> {
+    let is_between = |byte: &u8| *byte == b':' || byte.is_ascii_whitespace();
+    let mut files = list.as_bytes().split(is_between);
     files.find_map(|file| {
         let name = file.rsplit(|&byte| byte == b'/').next()?;
         LIBRARIES
@@ -42,12 +54,13 @@ mod tests {
 
     #[test]
     fn only_libraries_that_fake_files_are_found() {
-        let found = |list: &str| library(OsStr::new(list));
+        let found = |list: &str| listed(OsStr::new(list));
         assert_eq!(
             found("/usr/lib/libeatmydata.so:/x/libfakeroot-sysv.so"),
             Some("libfakeroot")
         );
         assert_eq!(found("libfakeroot.so libjemalloc.so"), Some("libfakeroot"));
+        assert_eq!(found("/lib/libx.so\nlibfakeroot.so\n"), Some("libfakeroot"));
         assert_eq!(
             found("/sysroot/lib/pseudo/lib64/libpseudo.so"),
             Some("libpseudo")

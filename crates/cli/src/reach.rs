@@ -4,12 +4,16 @@
 use std::env;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use clap::ArgMatches;
-use uext4_fuse::mountinfo;
+use tempfile::TempDir;
+use uext4_fuse::{addresses, mountinfo};
 
 use crate::commands;
+use crate::ending;
+use crate::preload;
 use crate::sandbox::command::{Reach, Use, confine};
 
 /// The image that a command changes, the image that it reads.
@@ -135,23 +139,96 @@ fn paths_of(command: &str) -> Option<&'static [(&'static str, Use)]> {
     of.map(|(_, paths)| *paths)
 }
 
+/// Commands that make no temporary files.
+const WITHOUT_TEMPORARY: [&str; 29] = [
+    "ls",
+    "tree",
+    "find",
+    "grep",
+    "du",
+    "cat",
+    "stat",
+    "tar",
+    "get",
+    "manifest",
+    "frag",
+    "diff",
+    "lsattr",
+    "getfacl",
+    "getfattr",
+    "mkdir",
+    "rm",
+    "mv",
+    "ln",
+    "chmod",
+    "chown",
+    "setfattr",
+    "chattr",
+    "setfacl",
+    "truncate",
+    "fallocate",
+    "touch",
+    "sync",
+    "clone",
+];
+
 /// Confines this process to what the command line names, unless that says otherwise. There must be
-/// no other thread.
-pub fn keep_to(matches: &ArgMatches) {
-    if let Some((name, given)) = matches.subcommand()
-        && let Some(paths) = paths_of(name)
-        && !given.get_flag("no_sandbox")
-        && !is_preloaded()
-    {
-        // Where the kernel has only a part of it, that part holds.
-        _ = confine(&reach(name, paths, given));
+/// no other thread. Returns the directory of its temporary files, which goes when it is dropped.
+pub fn keep_to(matches: &ArgMatches) -> Option<TempDir> {
+    let (name, given) = matches.subcommand()?;
+    let paths = paths_of(name)?;
+    // What is preloaded may need anything.
+    if given.get_flag("no_sandbox") || preload::library().is_some() {
+        return None;
+    }
+    wait_for_others(given);
+    let temporary = match WITHOUT_TEMPORARY.contains(&name) {
+        true => None,
+        // Without one, what needs a temporary file says so.
+        false => tempfile::Builder::new().prefix("uext4-").tempdir().ok(),
+    };
+    let mut reach = reach(name, paths, given);
+    if let Some(dir) = &temporary {
+        // Nothing has asked for it before.
+        _ = tempfile::env::override_temp_dir(dir.path());
+        reach.temporary = Some(dir.path().to_owned());
+    }
+    // Where the kernel has only a part of it, that part holds.
+    _ = confine(&reach);
+    temporary
+}
+
+/// Waits as the user says for those who have the image: they may put another file in its place,
+/// which must be there when paths are given up.
+fn wait_for_others(given: &ArgMatches) {
+    let seconds = given.try_get_one::<u32>("wait").ok().flatten().copied();
+    let Some(seconds) = seconds else {
+        return;
+    };
+    ending::wait_for_others(seconds);
+    for image in values(given, "image").filter(|image| Path::new(image).is_file()) {
+        ending::wait_for_ending(Path::new(image));
     }
 }
 
-/// Whether a library is preloaded, which may need anything, as that of fakeroot and pseudo does.
-fn is_preloaded() -> bool {
-    env::var_os("LD_PRELOAD").is_some_and(|libraries| !libraries.is_empty())
-        || Path::new("/etc/ld.so.preload").exists()
+/// Whether a daemon of ours has, or may have, one of these.
+fn has_daemon(paths: &[(PathBuf, Use)]) -> bool {
+    let mounts = mountinfo::all().unwrap_or_default();
+    paths.iter().any(|(path, _)| {
+        let Ok(found) = std::fs::metadata(path) else {
+            return false;
+        };
+        let device = (
+            rustix::fs::major(found.dev()),
+            rustix::fs::minor(found.dev()),
+        );
+        let mut mounts = mounts.iter().map(|(_, shown)| shown);
+        let is_mounted = match found.is_dir() {
+            true => mounts.any(|shown| (shown.number.major, shown.number.minor) == device),
+            false => mounts.any(|shown| addresses::is_same(&shown.source, &found)),
+        };
+        is_mounted || addresses::has_daemon(&found)
+    })
 }
 
 fn reach(name: &str, paths: &[(&str, Use)], given: &ArgMatches) -> Reach {
@@ -161,8 +238,13 @@ fn reach(name: &str, paths: &[(&str, Use)], given: &ArgMatches) -> Reach {
     for (id, use_of) in paths {
         for value in values(given, id) {
             match (name, *id) {
-                ("build", "sources") => source(value, &mut reach),
+                ("build", "sources") | ("mkfs", "source") | ("untar", "file") => {
+                    source(value, &mut reach);
+                }
                 ("build", "file") => reach.paths.extend(single(value)),
+                ("build", "output") | ("mkfs", "image") if is_within(Path::new(value), given) => {
+                    add(Path::new(value), Use::Change, &mut reach);
+                }
                 _ => add(Path::new(value), *use_of, &mut reach),
             }
         }
@@ -171,10 +253,17 @@ fn reach(name: &str, paths: &[(&str, Use)], given: &ArgMatches) -> Reach {
         // What its lines name is not known yet.
         "script" => reach.paths.push((PathBuf::from("/"), Use::Read)),
         // Temporary files of an image for standard output or a device.
-        "build" | "mkfs" => reach.paths.push((PathBuf::from("/var/tmp/x"), Use::Make)),
+        "build" | "mkfs" => {
+            let output = values(given, "output").chain(values(given, "image")).next();
+            if output.is_some_and(|output| !is_file_or_none(Path::new(output))) {
+                let named = env::var_os("TMPDIR").map(PathBuf::from);
+                let dirs = named.into_iter().chain([PathBuf::from("/var/tmp")]);
+                reach
+                    .paths
+                    .extend(dirs.map(|dir| (dir.join("x"), Use::Make)));
+            }
+        }
         "put" => {
-            // Copies of files that have no size, as in /proc.
-            reach.paths.push((PathBuf::from("x"), Use::Make));
             // A source is opened in its directory.
             let dirs = values(given, "source").filter_map(|source| Path::new(source).parent());
             let dirs = dirs.map(|dir| (Path::new(".").join(dir), Use::List));
@@ -188,7 +277,22 @@ fn reach(name: &str, paths: &[(&str, Use)], given: &ArgMatches) -> Reach {
         }
         _ => {}
     }
+    reach.daemon = has_daemon(&reach.paths);
     reach
+}
+
+/// Whether the file system fills a part of a disk that is there, which is written in place.
+fn is_within(disk: &Path, given: &ArgMatches) -> bool {
+    let has_offset = |list: &OsStr| list.as_bytes().windows(7).any(|part| part == b"offset=");
+    let is_part =
+        values(given, "partition").next().is_some() || values(given, "extended").any(has_offset);
+    is_part && disk.exists()
+}
+
+/// Whether a path is that of a file, which is replaced, or of nothing yet.
+fn is_file_or_none(path: &Path) -> bool {
+    let is_other = std::fs::metadata(path).is_ok_and(|found| !found.is_file());
+    path.as_os_str() != "-" && !is_other
 }
 
 fn values<'a>(given: &'a ArgMatches, id: &str) -> impl Iterator<Item = &'a OsStr> {
@@ -239,18 +343,29 @@ fn source(value: &OsStr, reach: &mut Reach) {
             let path = Path::new(OsStr::from_bytes(&text[..end]));
             if path.exists() {
                 reach.paths.push((path.to_owned(), Use::Read));
-                reach.paths.extend(linked_blobs(path));
+                if Some(text) == behind_prefix {
+                    reach.paths.extend(linked(path));
+                }
             }
         }
     }
 }
 
-/// The blobs of an image layout that are symbolic links, as some build tools make them.
-fn linked_blobs(layout: &Path) -> Vec<(PathBuf, Use)> {
-    let entries = |dir: PathBuf| std::fs::read_dir(dir).into_iter().flatten().flatten();
-    let blobs = entries(layout.join("blobs")).flat_map(|kind| entries(kind.path()));
-    let links = blobs.filter(|blob| blob.path().is_symlink());
-    links.map(|blob| (blob.path(), Use::Read)).collect()
+/// What of an image layout are symbolic links, as some build tools make them: its documents, the
+/// directories of its blobs, blobs.
+fn linked(layout: &Path) -> Vec<(PathBuf, Use)> {
+    let entries = |dir: PathBuf| {
+        let all = std::fs::read_dir(dir).into_iter().flatten().flatten();
+        all.map(|entry| entry.path()).collect::<Vec<_>>()
+    };
+    let blobs = layout.join("blobs");
+    let kinds = entries(blobs);
+    let of_kinds = kinds.iter().flat_map(|kind| entries(kind.clone()));
+    let all = entries(layout.to_owned()).into_iter().chain(of_kinds);
+    let links = all
+        .chain(kinds.iter().cloned())
+        .filter(|path| path.is_symlink());
+    links.map(|path| (path, Use::Read)).collect()
 }
 
 /// `PATH=SOURCE,mode=755`.
@@ -353,11 +468,7 @@ mod tests {
         let cat = paths(of(&["cat", "disk.img", "/etc/passwd"]));
         assert_eq!(cat, [("disk.img".to_owned(), Use::Read)]);
         let put = paths(of(&["put", "disk.img", "-", "/etc/motd"]));
-        let of_put = [
-            ("disk.img", Use::Change),
-            ("x", Use::Make),
-            ("./", Use::List),
-        ];
+        let of_put = [("disk.img", Use::Change), ("./", Use::List)];
         assert_eq!(put, of_put.map(|(path, use_of)| (path.to_owned(), use_of)));
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("a:b");
@@ -371,5 +482,47 @@ mod tests {
         assert_eq!(given(file), 2, "{build:?}");
         assert!(build.contains(&("made".to_owned(), Use::Make)));
         assert!(of(&["build", "docker://host/name", "-o", "made"]).network);
+        for words in [
+            &["mkfs", "-d", &layer, "disk.img", "16M"][..],
+            &["untar", "-f", &layer, "disk.img"],
+        ] {
+            assert!(
+                paths(of(words)).contains(&(file.to_owned(), Use::Read)),
+                "{words:?}"
+            );
+        }
+        assert!(of(&["mkfs", "-d", "docker://host/name", "disk.img", "16M"]).network);
+        // A part of a disk is written in place.
+        for words in [
+            &["mkfs", "-E", "offset=1048576", file, "16M"][..],
+            &["build", "source", "--partition", "1", "-o", file],
+        ] {
+            let found = paths(of(words));
+            assert!(found.contains(&(file.to_owned(), Use::Change)), "{found:?}");
+            assert!(
+                found.iter().all(|(_, use_of)| *use_of != Use::Make),
+                "{found:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_layout_of_links_is_reached_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        std::fs::create_dir_all(at("real/sha256")).unwrap();
+        std::fs::create_dir(at("layout")).unwrap();
+        for name in ["real/index.json", "real/sha256/blob"] {
+            std::fs::write(at(name), "").unwrap();
+        }
+        let link = std::os::unix::fs::symlink::<PathBuf, PathBuf>;
+        link(at("real/index.json"), at("layout/index.json")).unwrap();
+        link(at("real"), at("layout/blobs")).unwrap();
+        let oci = format!("oci:{}:tag", at("layout").display());
+        let reach = of(&["build", &oci, "-o", "made"]);
+        for name in ["layout/index.json", "layout/blobs"] {
+            let wanted = (at(name), Use::Read);
+            assert!(reach.paths.contains(&wanted), "{name}: {reach:?}");
+        }
     }
 }

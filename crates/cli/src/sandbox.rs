@@ -20,7 +20,6 @@ pub mod command;
 
 use std::collections::BTreeMap;
 use std::os::fd::RawFd;
-use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use landlock::{
@@ -119,10 +118,8 @@ fn leave(rules: &[Rule], network: Network, scope: BitFlags<Scope>) -> Result<boo
     }
     let mut created = ruleset.scope(scope)?.create()?;
     for (path, access) in rules {
-        // A pipe has no place in a file system, and can be opened all the same.
-        let kind = std::fs::metadata(path).map(|found| found.file_type());
-        let has_place = kind.is_ok_and(|kind| !kind.is_fifo() && !kind.is_socket());
-        if !has_place {
+        // A pipe without a name has no place in a file system, and can be opened all the same.
+        if std::fs::canonicalize(path).is_err() {
             continue;
         }
         created = created.add_rules(path_beneath_rules([path], *access))?;

@@ -104,6 +104,14 @@ pub fn of_image(image: &Metadata) -> Vec<Daemon> {
     all.into_iter().filter_map(daemon).collect()
 }
 
+/// Whether a daemon of an image listens for anything, or another pretends to.
+#[must_use]
+pub fn has_daemon(image: &Metadata) -> bool {
+    let suffix = suffix(image);
+    let listens = |kind: Kind| !addresses(kind.name(), &suffix).is_empty();
+    listens(Kind::Door) || listens(Kind::Mount)
+}
+
 /// Where this process sees a mount of an image; `None` where it sees none.
 ///
 /// # Errors

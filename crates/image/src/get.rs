@@ -493,12 +493,13 @@ fn device(inode: &Inode) -> rustix::fs::Dev {
     rustix::fs::makedev(rdev.major, rdev.minor)
 }
 
-/// Whether a copy can take the place of a hard link that failed so.
+/// Whether a copy can take the place of a hard link that failed so: `EXDEV` is what an older
+/// Landlock says to a link into another directory.
 fn may_copy(error: &io::Error) -> bool {
     let raw = error.raw_os_error().map(Errno::from_raw_os_error);
     matches!(
         raw,
-        Some(Errno::MLINK | Errno::NAMETOOLONG | Errno::PERM | Errno::NOTSUP)
+        Some(Errno::MLINK | Errno::NAMETOOLONG | Errno::PERM | Errno::NOTSUP | Errno::XDEV)
     )
 }
 
@@ -517,5 +518,18 @@ impl From<uext4::Error> for Trouble {
 impl From<io::Error> for Trouble {
     fn from(error: io::Error) -> Self {
         Self::Host(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_that_the_file_system_or_a_sandbox_refuses_becomes_a_copy() {
+        for errno in [Errno::XDEV, Errno::MLINK, Errno::PERM] {
+            assert!(may_copy(&errno.into()), "{errno}");
+        }
+        assert!(!may_copy(&Errno::NOSPC.into()));
     }
 }

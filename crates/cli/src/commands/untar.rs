@@ -94,7 +94,7 @@ impl Operation for UntarArgs {
         let report = uext4_image::untar(
             target.fs,
             &archive,
-            &std::env::temp_dir(),
+            &tempfile::env::temp_dir(),
             &into,
             &options,
             &bar,

@@ -7,11 +7,17 @@
 //! network, change who the process is or the machine, and map memory that can be executed. They are
 //! answered with ENOSYS.
 //!
-//! What stays: the user's rights to what was given, local sockets (by which daemons of mounts take
-//! commands), names and attributes of files that can be found but not opened. A new file is made
-//! next to its place, so that its directory can be written. Where the kernel has no Landlock or no
-//! seccomp the rest holds; nothing is given up where a library is preloaded, which may need
-//! anything (fakeroot, pseudo).
+//! A new file is made next to its place, so that its directory and all below it can be read and
+//! written, except where the place is a device or a part of a disk. A command that may need
+//! temporary files gets a directory of its own for them, and may remove empty directories next to
+//! it.
+//!
+//! What stays: the user's rights to what was given; local sockets, if a daemon has what was given,
+//! as daemons of mounts take commands by them, or if there is a network; finding names and their
+//! attributes. Attributes of files can be changed by path, which Landlock does not know, only by
+//! commands that make files. Where the kernel has no Landlock or no seccomp the rest holds; nothing
+//! is given up below fakeroot and pseudo, whose library may need anything. Calls in the way of x32
+//! are refused where they are listed; the filter compares numbers only.
 
 use std::path::{Path, PathBuf};
 
@@ -38,6 +44,8 @@ const FILLING: BitFlags<AccessFs> = make_bitflags!(AccessFs::{
 const FILES: [&str; 3] = ["/etc/passwd", "/etc/group", "/etc/machine-id"];
 /// Devices without contents.
 const DEVICES: [&str; 4] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/tty"];
+/// Removing what a command made for its temporary files.
+const EMPTYING: BitFlags<AccessFs> = make_bitflags!(AccessFs::{RemoveDir});
 /// What finding the address of a host and its certificate's authority reads.
 const FOR_NETWORK: [&str; 6] = ["/etc", "/usr", "/lib", "/lib64", "/run", "/var/lib"];
 
@@ -63,6 +71,18 @@ pub struct Reach {
     pub paths: Vec<(PathBuf, Use)>,
     /// A source has a URL.
     pub network: bool,
+    /// A daemon may be asked.
+    pub daemon: bool,
+    /// The directory for temporary files, if there may be any.
+    pub temporary: Option<PathBuf>,
+}
+
+impl Reach {
+    /// Whether files of this machine are made.
+    fn makes_files(&self) -> bool {
+        let makes = |use_of| matches!(use_of, Use::Make | Use::Fill);
+        self.paths.iter().any(|(_, use_of)| makes(*use_of))
+    }
 }
 
 /// What of it holds.
@@ -82,7 +102,7 @@ pub fn confine(reach: &Reach) -> Held {
     };
     // Sockets without a path of daemons are found by what an image is.
     let landlock = leave(&rules(reach), network, Scope::Signal.into()).unwrap_or(false);
-    let program = program(network);
+    let program = program(reach);
     let seccomp = program.is_ok_and(|program| seccompiler::apply_filter(&program).is_ok());
     Held { landlock, seccomp }
 }
@@ -91,7 +111,10 @@ fn rules(reach: &Reach) -> Vec<Rule> {
     let mut rules: Vec<Rule> = READ.map(|dir| rule(dir, READING)).into();
     rules.extend(FILES.map(|file| rule(file, READING)));
     rules.extend(DEVICES.map(|device| rule(device, CHANGING)));
-    rules.push(rule(std::env::temp_dir(), MAKING));
+    if let Some(dir) = &reach.temporary {
+        rules.push(rule(dir, MAKING));
+        rules.extend(dir.parent().map(|above| rule(above, EMPTYING)));
+    }
     for (path, use_of) in &reach.paths {
         match use_of {
             Use::Read => rules.push(rule(path, GIVEN)),
@@ -99,14 +122,20 @@ fn rules(reach: &Reach) -> Vec<Rule> {
             Use::Change => rules.push(rule(path, CHANGING)),
             Use::Make => {
                 rules.push(rule(path, CHANGING));
-                // Nothing is made where there is no directory for it.
-                let dir = above(path).next();
-                rules.extend(dir.map(|dir| rule(dir, MAKING)));
+                // Nothing is made where there is no directory for it, or next to a device.
+                let is_device = std::fs::metadata(path).is_ok_and(|found| !found.is_file());
+                let dirs = places(path).into_iter().filter(|_| !is_device);
+                let dirs = dirs.filter_map(|place| Some(place.parent()?.to_owned()));
+                rules.extend(dirs.map(|dir| rule(dir, MAKING)));
             }
             Use::Fill if path.is_dir() => rules.push(rule(path, FILLING)),
             Use::Fill => {
-                let mut dirs = above(path);
-                rules.extend(dirs.find(|dir| dir.is_dir()).map(|dir| rule(dir, FILLING)));
+                let dirs = places(path).into_iter();
+                let dirs = dirs.filter_map(|place| {
+                    let mut above = place.ancestors().skip(1);
+                    above.find(|dir| dir.is_dir()).map(Path::to_owned)
+                });
+                rules.extend(dirs.map(|dir| rule(dir, FILLING)));
             }
         }
     }
@@ -116,21 +145,40 @@ fn rules(reach: &Reach) -> Vec<Rule> {
     rules
 }
 
-/// The directory in which a file is, or is to be, and those above it; where a link is followed,
-/// those of its target.
-fn above(path: &Path) -> impl Iterator<Item = PathBuf> {
-    let real = std::fs::canonicalize(path);
-    let real = real.unwrap_or_else(|_| std::path::absolute(path).unwrap_or_else(|_| path.into()));
-    let above: Vec<PathBuf> = real.ancestors().skip(1).map(Path::to_owned).collect();
-    above.into_iter()
+/// Where a file is, or is to be: the link of this name, which may be replaced, and its target,
+/// which may be written.
+fn places(path: &Path) -> Vec<PathBuf> {
+    let named = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let real = std::fs::canonicalize(path).ok();
+    let real = real.filter(|real| *real != named);
+    [named].into_iter().chain(real).collect()
 }
 
-fn program(network: Network) -> Result<BpfProgram, String> {
-    assemble(CALLS.iter(), conditions(network), Listed::Refused)
+fn program(reach: &Reach) -> Result<BpfProgram, String> {
+    let conditional = conditions(reach);
+    let mut refused = CALLS.to_vec();
+    if !reach.makes_files() {
+        refused.extend(ATTRIBUTES);
+    }
+    if !reach.network && !reach.daemon {
+        refused.extend([libc::SYS_socket, libc::SYS_connect]);
+    }
+    if cfg!(all(target_arch = "x86_64", target_pointer_width = "64")) {
+        let with_arguments = conditional.iter().map(|(call, _)| *call);
+        let all = refused.iter().copied().chain(with_arguments);
+        let of_x32: Vec<i64> = all.chain(ONLY_OF_X32).map(|call| call | X32).collect();
+        refused.extend(of_x32);
+    }
+    assemble(refused.iter(), conditional, Listed::Refused)
 }
+
+/// What the number of a call has if its arguments are those of x32.
+const X32: i64 = 0x4000_0000;
+/// Calls that have another number there: those that start programs among them.
+const ONLY_OF_X32: std::ops::RangeInclusive<i64> = 512..=547;
 
 /// Calls that are refused with some arguments only.
-fn conditions(network: Network) -> Vec<(i64, Vec<Condition>)> {
+fn conditions(reach: &Reach) -> Vec<(i64, Vec<Condition>)> {
     let thread = u64::from(libc::CLONE_THREAD.unsigned_abs());
     let executable = u64::from(libc::PROT_EXEC.unsigned_abs());
     let local = u64::from(libc::AF_UNIX.unsigned_abs());
@@ -141,11 +189,13 @@ fn conditions(network: Network) -> Vec<(i64, Vec<Condition>)> {
         (libc::SYS_tgkill, vec![(0, Op::Ne, own)]),
     ];
     all.extend(IOCTLS.map(|request| (libc::SYS_ioctl, vec![(1, Op::Eq, request)])));
-    if network == Network::None {
+    if !reach.network {
         // Finding the address of a host loads libraries.
         let maps = [libc::SYS_mmap, libc::SYS_mprotect];
         all.extend(maps.map(|call| (call, vec![(2, Op::MaskedEq(executable), executable)])));
-        all.push((libc::SYS_socket, vec![(0, Op::Ne, local)]));
+        if reach.daemon {
+            all.push((libc::SYS_socket, vec![(0, Op::Ne, local)]));
+        }
     }
     all
 }
@@ -164,6 +214,7 @@ const CALLS: &[i64] = &[
     libc::SYS_process_vm_readv,
     libc::SYS_process_vm_writev,
     libc::SYS_process_madvise,
+    libc::SYS_process_mrelease,
     libc::SYS_kcmp,
     libc::SYS_pidfd_open,
     libc::SYS_pidfd_getfd,
@@ -177,6 +228,7 @@ const CALLS: &[i64] = &[
     libc::SYS_pivot_root,
     libc::SYS_chroot,
     libc::SYS_open_tree,
+    OPEN_TREE_ATTR,
     libc::SYS_move_mount,
     libc::SYS_fsopen,
     libc::SYS_fsconfig,
@@ -197,12 +249,14 @@ const CALLS: &[i64] = &[
     libc::SYS_finit_module,
     libc::SYS_delete_module,
     libc::SYS_kexec_load,
+    libc::SYS_kexec_file_load,
     libc::SYS_reboot,
     libc::SYS_swapon,
     libc::SYS_swapoff,
     libc::SYS_acct,
     libc::SYS_syslog,
     libc::SYS_quotactl,
+    libc::SYS_quotactl_fd,
     libc::SYS_settimeofday,
     libc::SYS_clock_settime,
     libc::SYS_adjtimex,
@@ -214,6 +268,8 @@ const CALLS: &[i64] = &[
     libc::SYS_request_key,
     libc::SYS_keyctl,
     libc::SYS_personality,
+    libc::SYS_pkey_mprotect,
+    libc::SYS_shmat,
     // Who it is.
     libc::SYS_setuid,
     libc::SYS_setgid,
@@ -237,11 +293,47 @@ const CALLS: &[i64] = &[
     libc::SYS_modify_ldt,
 ];
 
+/// Calls that the C library does not name; new ones have the same number everywhere.
+const FCHMODAT2: i64 = 452;
+const SETXATTRAT: i64 = 463;
+const REMOVEXATTRAT: i64 = 466;
+const OPEN_TREE_ATTR: i64 = 467;
+const FILE_SETATTR: i64 = 469;
+
+/// Calls that change attributes by path, whatever paths are left.
+const ATTRIBUTES: &[i64] = &[
+    libc::SYS_fchmodat,
+    FCHMODAT2,
+    libc::SYS_fchownat,
+    libc::SYS_setxattr,
+    libc::SYS_lsetxattr,
+    SETXATTRAT,
+    libc::SYS_removexattr,
+    libc::SYS_lremovexattr,
+    REMOVEXATTRAT,
+    FILE_SETATTR,
+    libc::SYS_utimensat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_chmod,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_chown,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_lchown,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_utime,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_utimes,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_futimesat,
+];
+
 #[cfg(test)]
 mod tests {
     use std::fs::{self, File};
     use std::io::ErrorKind::PermissionDenied;
     use std::net::TcpStream;
+    use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+    use std::os::unix::net::UnixStream;
     use std::process::Command;
     use std::thread;
 
@@ -280,7 +372,7 @@ mod tests {
         ];
         let reach = Reach {
             paths,
-            network: false,
+            ..Reach::default()
         };
         confined(&reach, |held| {
             if !held.landlock {
@@ -316,7 +408,7 @@ mod tests {
                 TcpStream::connect("127.0.0.1:9")
                     .is_err_and(|error| { error.raw_os_error() == Some(libc::ENOSYS) })
             );
-            let pair = std::os::unix::net::UnixStream::pair();
+            let pair = UnixStream::pair();
             assert!(pair.is_ok());
             assert!(thread::spawn(|| ()).join().is_ok());
         });
@@ -325,10 +417,87 @@ mod tests {
 
     #[test]
     fn the_filter_is_one_the_kernel_takes() {
-        for network in [Network::None, Network::All] {
-            let program = program(network).unwrap();
+        for (network, daemon) in [(false, false), (false, true), (true, false)] {
+            let reach = Reach {
+                network,
+                daemon,
+                ..Reach::default()
+            };
+            let program = program(&reach).unwrap();
             // BPF_MAXINSNS.
             assert!((60..=4096).contains(&program.len()), "{}", program.len());
         }
+    }
+
+    #[test]
+    fn attributes_and_sockets_are_left_to_those_that_need_them() {
+        let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+        let file = dir.path().join("file");
+        fs::write(&file, "").unwrap();
+        let mode = || fs::set_permissions(&file, fs::Permissions::from_mode(0o600));
+        let socket = || UnixStream::connect(dir.path().join("none"));
+        let is_refused = |error: std::io::Error| error.raw_os_error() == Some(libc::ENOSYS);
+        confined(&Reach::default(), |held| {
+            if held.seccomp {
+                assert!(mode().is_err_and(is_refused));
+                assert!(socket().is_err_and(is_refused));
+            }
+        });
+        let reach = Reach {
+            paths: vec![(dir.path().join("new"), Use::Make)],
+            daemon: true,
+            ..Reach::default()
+        };
+        confined(&reach, |_| {
+            mode().unwrap();
+            assert!(!socket().is_err_and(is_refused));
+        });
+    }
+
+    #[test]
+    fn a_device_is_written_without_what_lies_next_to_it() {
+        let made = |path: &str| {
+            let reach = Reach {
+                paths: vec![(path.into(), Use::Make)],
+                ..Reach::default()
+            };
+            rules(&reach)
+        };
+        let has = |rules: &[Rule], path: &str| rules.iter().any(|(of, _)| of == Path::new(path));
+        let of_device = made("/dev/null");
+        assert!(has(&of_device, "/dev/null") && !has(&of_device, "/dev"));
+        // Nor of files that nobody asked for.
+        assert!(!has(&of_device, &std::env::temp_dir().to_string_lossy()));
+        assert!(has(&made("/var/tmp/none"), "/var/tmp"));
+    }
+
+    #[test]
+    fn pipes_with_a_name_and_links_to_what_is_made_are_left() {
+        let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+        let at = |name: &str| dir.path().join(name);
+        for name in ["links", "targets"] {
+            fs::create_dir(at(name)).unwrap();
+        }
+        fs::write(at("targets/old"), "old").unwrap();
+        std::os::unix::fs::symlink(at("targets/old"), at("links/link")).unwrap();
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mkfifoat(rustix::fs::CWD, at("pipe"), mode).unwrap();
+        let paths = vec![(at("pipe"), Use::Read), (at("links/link"), Use::Make)];
+        let reach = Reach {
+            paths,
+            ..Reach::default()
+        };
+        confined(&reach, |_| {
+            let pipe = File::options()
+                .read(true)
+                .custom_flags(libc::O_NONBLOCK)
+                .open(at("pipe"));
+            pipe.unwrap();
+            for place in ["links", "targets"] {
+                let new = at(place).join("new");
+                fs::write(&new, "new").unwrap();
+                fs::rename(&new, at(place).join("made")).unwrap();
+            }
+        });
     }
 }

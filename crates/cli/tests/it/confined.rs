@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::Command;
 
-use crate::host::{UEXT4, has_tool, run, scratch, text, uext4};
+use crate::host::{UEXT4, has_tool, mke2fs, run, scratch, text, uext4, uext4_ok};
 
 /// The system calls of a command that say when it confined itself and what it opened; `None` where
 /// it cannot be traced.
@@ -105,6 +105,80 @@ fn every_command_is_confined_before_it_opens_an_image() {
     let calls = trace(&log, &["ls", "--no-sandbox", &image]).unwrap();
     let confines = |call: &String| call.contains("landlock") || call.contains("seccomp(");
     assert!(!calls.iter().any(confines));
+}
+
+#[test]
+fn a_library_of_another_kind_turns_the_sandbox_off_for_no_command() {
+    if !has_tool("strace") {
+        return;
+    }
+    let dir = scratch();
+    let (image, log) = (dir.path().join("image"), dir.path().join("log"));
+    mke2fs(&image, &["-t", "ext4"], 16);
+    for (library, confines) in [("/none/libother.so", true), ("/none/libfakeroot.so", false)] {
+        let mut command = Command::new("strace");
+        command.args(["-qq", "-e", "trace=seccomp,prctl", "-E"]);
+        command.arg(format!("LD_PRELOAD={library}"));
+        command.args(["-o", text(&log), UEXT4, "ls", text(&image)]);
+        command.output().unwrap();
+        let calls = fs::read_to_string(&log).unwrap_or_default();
+        if calls.is_empty() {
+            println!("skipped: nothing can be traced here");
+            return;
+        }
+        let is_filter = calls.contains("SECCOMP_SET_MODE_FILTER") || calls.contains("MODE_FILTER,");
+        assert_eq!(is_filter, confines, "{library}: {calls}");
+    }
+}
+
+#[test]
+fn temporary_files_have_a_directory_of_their_own_that_is_gone_at_the_end() {
+    let dir = scratch();
+    let at = |name: &str| text(&dir.path().join(name)).to_owned();
+    mke2fs(Path::new(&at("image")), &["-t", "ext4"], 16);
+    fs::create_dir(at("temporary")).unwrap();
+    fs::write(at("file"), "contents").unwrap();
+    run("tar", &["-C", text(dir.path()), "-cf", &at("tar"), "file"]);
+    let (image, tar) = (at("image"), at("tar"));
+    for arguments in [
+        &["ls", &image][..],
+        &["check", &image],
+        &["untar", "-f", &tar, &image],
+        &["put", &image, "/proc/version", "/version"],
+        &["repair", "-y", &image],
+    ] {
+        let mut command = Command::new(UEXT4);
+        let output = command
+            .args(arguments)
+            .env("TMPDIR", at("temporary"))
+            .output();
+        let output = output.unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{arguments:?}: {said}");
+        let left = fs::read_dir(at("temporary")).unwrap().count();
+        assert_eq!(left, 0, "{arguments:?}");
+    }
+    assert!(!uext4_ok(&["cat", &image, "/version"]).is_empty());
+}
+
+#[test]
+fn an_archive_comes_through_a_pipe_with_a_name() {
+    let dir = scratch();
+    let at = |name: &str| text(&dir.path().join(name)).to_owned();
+    mke2fs(Path::new(&at("image")), &["-t", "ext4"], 16);
+    fs::write(at("file"), "contents").unwrap();
+    run("mkfifo", &[&at("pipe")]);
+    let mut tar = Command::new("tar")
+        .args(["-C", text(dir.path()), "-cf", &at("pipe"), "file"])
+        .spawn()
+        .unwrap();
+    let output = uext4(&["untar", "-f", &at("pipe"), &at("image")]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    // One that nobody reads waits for ever.
+    _ = tar.kill();
+    tar.wait().unwrap();
+    assert!(output.status.success(), "{said}");
+    assert_eq!(uext4_ok(&["cat", &at("image"), "/file"]), b"contents");
 }
 
 #[test]

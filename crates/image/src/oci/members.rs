@@ -1,6 +1,5 @@
 //! The members of a plain tar archive as places in it: they are listed once and never unpacked.
 
-use std::env;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
@@ -40,8 +39,8 @@ impl Members {
             return Self::of_file(path, path);
         }
         // It is read in any order. The file lasts as long as it is open.
-        let spool =
-            spooled(io::stdin().lock()).map_err(|e| failed(&env::temp_dir(), "spool", e))?;
+        let spool = spooled(io::stdin().lock())
+            .map_err(|e| failed(&tempfile::env::temp_dir(), "spool", e))?;
         Self::of_file(spool.path(), path)
     }
 

@@ -83,7 +83,7 @@ impl Copies {
             Some(file) => file,
             none => {
                 let made = tempfile::tempfile_in(&self.dir).or_else(|_| {
-                    self.dir = std::env::temp_dir();
+                    self.dir = tempfile::env::temp_dir();
                     tempfile::tempfile()
                 });
                 none.insert(made?)

@@ -9,6 +9,7 @@ use std::thread;
 use uext4_blockdev::host;
 
 use super::Finding;
+use crate::preload;
 use crate::sandbox;
 use crate::show::size_text;
 
@@ -32,6 +33,7 @@ pub fn all() -> Vec<Finding> {
     ));
     findings.push(landlock(sandbox::has_landlock()));
     findings.push(seccomp());
+    findings.extend(preload::library().map(preloaded));
     findings.push(memory(read("/proc/meminfo").as_deref(), host::memory()));
     findings.push(processors());
     findings.push(mount_type());
@@ -172,6 +174,15 @@ fn landlock(is_there: bool) -> Finding {
             "use a kernel with CONFIG_SECURITY_LANDLOCK, booted with `lsm=landlock,…`",
         ),
     }
+}
+
+/// A library that may need anything is there.
+fn preloaded(library: &str) -> Finding {
+    Finding::note(
+        "sandbox",
+        format!("off for commands: {library} is preloaded, and may need anything"),
+        "run what needs no faked owners without it",
+    )
 }
 
 fn seccomp() -> Finding {
