@@ -13,7 +13,7 @@ use uext4_ondisk::inode::FileType;
 use super::{Output, bytes, cat};
 use crate::args::ImageArgs;
 use crate::examination::counted;
-use crate::failure::{Complaints, Exit, Failure};
+use crate::failure::{self, Complaints, Exit, Failure};
 use crate::json::Json;
 use crate::messages;
 use crate::missing::Missing;
@@ -27,7 +27,8 @@ use crate::show::escaped;
 /// Restores modes, times to the nanosecond, hard links, holes, symbolic links, fifos and sockets;
 /// xattrs and ACLs if the destination supports them; owners and devices if run by root, or under
 /// fakeroot or pseudo. Set-user-id and set-group-id are dropped if the owner or the group cannot be
-/// restored.
+/// restored. If the destination refuses xattrs, or owners of root, all else is copied, and the exit
+/// code is 1.
 ///
 /// If DEST is a directory, the copy is made inside it under its own name (the contents of "/"
 /// directly in it); otherwise DEST is the name of the copy, and - is standard output, for a file.
@@ -131,8 +132,8 @@ pub fn copy(fs: &Image, what: &Get<'_>, missing: &mut Missing) -> Result<(Report
         }
         error => Failure::new(Exit::CouldNot, error),
     })?;
-    warn(&report.refused);
-    Ok((report, shown.complaints.exit()))
+    let exit = warn(&report.refused).max(shown.complaints.exit());
+    Ok((report, exit))
 }
 
 /// What is shown while it copies.
@@ -182,8 +183,9 @@ impl Watcher for Shown<'_> {
     }
 }
 
-/// One line on standard error for each kind of thing that was not restored.
-fn warn(refused: &Refused) {
+/// One line on standard error for each kind of thing that was not restored; and how the copy ends
+/// for it. Set-id bits are dropped on purpose, and are as good as restored.
+fn warn(refused: &Refused) -> Exit {
     if refused.xattrs > 0 {
         let count = counted(refused.xattrs, "extended attribute");
         let was = if refused.xattrs == 1 { "was" } else { "were" };
@@ -202,4 +204,10 @@ fn warn(refused: &Refused) {
             "{count} lost set-user-id or set-group-id, as {they} another owner here"
         ));
     }
+    let exit = match refused.xattrs + refused.owners {
+        0 => Exit::Success,
+        _ => Exit::Incomplete,
+    };
+    failure::note(exit);
+    exit
 }

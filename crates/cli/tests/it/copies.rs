@@ -320,6 +320,32 @@ fn get_of_an_ordinary_user_drops_set_id_with_the_owner() {
 }
 
 #[test]
+fn get_ends_with_1_where_attributes_are_refused_and_copies_all_else() {
+    if !rustix::process::geteuid().is_root() || !has_tool("setpriv") {
+        println!("skipped: needs root and setpriv");
+        return;
+    }
+    let scratch = scratch();
+    let all = |mode| fs::Permissions::from_mode(mode);
+    fs::set_permissions(scratch.path(), all(0o777)).unwrap();
+    let (_, image) = three_files(scratch.path(), 1);
+    fs::set_permissions(&image, all(0o644)).unwrap();
+    let get = |dest: &str| {
+        let got = as_ordinary_user(scratch.path(), &["get", text(&image), "/", dest]);
+        let said = String::from_utf8_lossy(&got.stderr).into_owned();
+        (got.status.code(), said)
+    };
+    assert_eq!(get("sound"), (Some(0), String::new()));
+    let set = ["setfattr", "-n", "trusted.x", "-v", "1", text(&image), "/a"];
+    uext4_ok(&set);
+    let (code, said) = get("refused");
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("1 extended attribute was refused"), "{said}");
+    let copied = |name: &str| names(&scratch.path().join(name));
+    assert_eq!(copied("refused"), copied("sound"));
+}
+
+#[test]
 fn get_of_the_root_goes_to_the_directory_that_is_named() {
     let scratch = scratch();
     let (_, image) = three_files(scratch.path(), 1);
