@@ -28,7 +28,8 @@ use crate::size::{self, Size};
 use crate::source::{Content, Contents, Input, Listing, Source, Store, Warnings};
 use crate::tree::{EntryId, FileData, Node, Tree};
 use crate::verity::RootHash;
-use listed::{first_files, refuse_container_image, warn_of_times};
+pub(crate) use listed::warn_of_times;
+use listed::{first_files, refuse_container_image};
 
 /// What was built.
 #[derive(Clone, Debug)]
@@ -214,6 +215,11 @@ fn plan_fitting(
     listed: Listed,
     device_len: Option<u64>,
 ) -> Result<Planned, Error> {
+    let listed = match options.source.split_links && listing.split_links() {
+        // Contents that are in their places have one owner.
+        true => listed.take_back(listing),
+        false => listed,
+    };
     let placed = listed.placed();
     if let Some(Err(error)) = placed.map(Placed::check_fit) {
         // With what belongs to the contents, the numbers are exact.

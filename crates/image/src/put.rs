@@ -18,7 +18,7 @@ use uext4_remote::putter::{Contents as PutContents, Outcome, Place, Putter};
 use uext4_remote::wire::{Extent, Known};
 use uext4_remote::{Node, Tree};
 
-use crate::build::{new_inode, total};
+use crate::build::{new_inode, total, warn_of_times};
 use crate::error::{Error, path_buf};
 use crate::need::ranges;
 use crate::progress::{Counter, Phase, Progress};
@@ -91,7 +91,7 @@ pub fn put(
         true => None,
         false => source.file_name(),
     };
-    let (listing, top) = match (name, own_name) {
+    let (mut listing, top) = match (name, own_name) {
         (Some(name), Some(own)) => {
             let dir = source.parent().filter(|dir| !dir.as_os_str().is_empty());
             let dir = dir.unwrap_or(Path::new("."));
@@ -100,6 +100,9 @@ pub fn put(
         (Some(name), None) => (list(directory(source), &context, None)?, Top::Root(name)),
         (None, _) => (list(directory(source), &context, None)?, Top::Contents),
     };
+    if options.source.split_links {
+        listing.split_links();
+    }
     fill(fs, &listing, top, into, options, progress, reported)
 }
 
@@ -120,7 +123,10 @@ pub fn untar(
 ) -> Result<PutReport, Error> {
     let counter = Counter::begin(progress, Phase::Listing, None);
     let context = context(options, spool_dir, &counter);
-    let listing = list(vec![Input::Source(archive.clone())], &context, None)?;
+    let mut listing = list(vec![Input::Source(archive.clone())], &context, None)?;
+    if options.source.split_links {
+        listing.split_links();
+    }
     fill(
         fs,
         &listing,
@@ -178,10 +184,11 @@ fn fill(
     filler.run()?;
     let entries = filler.entries;
     counter.report();
-    Ok(PutReport {
-        entries,
-        warnings: listing.warnings.clone(),
-    })
+    let mut warnings = listing.warnings.clone();
+    if let Tree::Local(fs) = fs {
+        warn_of_times(&listing.tree, fs.geometry().inode_size, &mut warnings);
+    }
+    Ok(PutReport { entries, warnings })
 }
 
 fn directory(path: &Path) -> Vec<Input> {

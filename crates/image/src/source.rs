@@ -45,7 +45,7 @@ use crate::limits::{Limits, Used};
 use crate::place::Placed;
 use crate::progress::Counter;
 use crate::sparse::Holes;
-use crate::tree::{Node, NodeId, Tree};
+use crate::tree::{LINKS_MAX, Node, NodeId, Tree};
 use copies::Copies;
 use spool::Spool;
 
@@ -104,6 +104,8 @@ pub struct SourceOptions {
     pub limits: Limits,
     /// Device nodes are an error.
     pub no_devices: bool,
+    /// A file with more names than one may have becomes several files with the same contents.
+    pub split_links: bool,
 }
 
 /// Sources, listed.
@@ -125,6 +127,16 @@ pub struct Listing {
 }
 
 impl Listing {
+    /// Splits files that have too many names, and says so; whether there are any.
+    pub fn split_links(&mut self) -> bool {
+        let firsts = self.tree.split_links(LINKS_MAX);
+        for &first in &firsts {
+            let what = "begins another file with the same contents: one has at most 65,000 names";
+            self.warnings.add(&self.tree.path(first), what);
+        }
+        !firsts.is_empty()
+    }
+
     /// The store with the contents of a file.
     ///
     /// # Errors

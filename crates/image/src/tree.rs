@@ -19,6 +19,7 @@ mod chunked;
 mod insert;
 mod layer;
 mod node;
+mod split;
 #[cfg(test)]
 mod tests;
 
@@ -34,6 +35,7 @@ pub use crate::xattrs::{Xattr, XattrSet};
 use chunked::Chunked;
 pub use node::{Attributes, DataRange, FileData, NewNode, Node};
 use node::{Kind, PackedTime};
+pub use split::LINKS_MAX;
 
 /// Most symbolic links followed on the way to one entry.
 const SYMLINKS_MAX: u32 = 40;

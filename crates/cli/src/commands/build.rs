@@ -241,6 +241,9 @@ pub struct FillArgs {
     /// Refuse device nodes
     #[arg(long)]
     no_devices: bool,
+    /// Make several files, with a copy of the contents each, of one with more than 65,000 names
+    #[arg(long)]
+    split_links: bool,
     /// Refuse sources of more entries [default: 50000000]
     #[arg(long, value_name = "N")]
     max_entries: Option<u64>,
@@ -389,6 +392,7 @@ pub fn fill(
             one_file_system: args.one_file_system,
             limits: args.limits(),
             no_devices: args.no_devices,
+            split_links: args.split_links,
         },
         mkfs: format.options,
         size,
@@ -472,10 +476,17 @@ fn failure_of(image: &Path, error: &Error, bad_path: Exit) -> Failure {
         ),
         Error::InDisk { .. } => failure.hint(in_disk::LARGER),
         Error::DecompressorMemory { .. } => failure.hint(MORE_MEMORY),
+        Error::Entry { source, .. } if matches!(source, uext4::Error::TooManyLinks) => {
+            failure.hint(SPLIT_LINKS)
+        }
         Error::DoesNotFit { .. } => failure.hint("give a larger --size, or leave the size out"),
         _ => failure,
     }
 }
+
+/// What to do about a file with too many names.
+pub const SPLIT_LINKS: &str =
+    "--split-links makes several files of one with more names, each with a copy of its contents";
 
 /// Whether an archive is wrong that an image is made from, or files are taken from.
 pub fn is_of_archive(error: &Error) -> bool {

@@ -9,7 +9,7 @@ use clap::Args;
 use uext4::{FileType, FollowLast};
 use uext4_image::{Attributes, Error as PutError, Existing, PutOptions, PutReport, SourceOptions};
 
-use super::build::{MORE_MEMORY, is_of_archive};
+use super::build::{MORE_MEMORY, SPLIT_LINKS, is_of_archive};
 use super::bytes;
 use super::change::{Operands, Operation, Target, about, about_new, by_root, last_name};
 use crate::failure::{Exit, Failure, exit_of};
@@ -69,6 +69,9 @@ pub struct PutArgs {
     /// Do not copy extended attributes and ACLs
     #[arg(long)]
     no_xattrs: bool,
+    /// Make several files, with a copy of the contents each, of one with more than 65,000 names
+    #[arg(long)]
+    split_links: bool,
     /// Permissions of a file from standard input, instead of 644; not for other sources
     #[arg(short, long, value_name = "MODE", value_parser = mode::parse)]
     mode: Option<ModeChange>,
@@ -110,6 +113,7 @@ impl Operation for PutArgs {
                 uid: self.owner.and_then(|owner| owner.uid),
                 gid: self.owner.and_then(|owner| owner.gid),
                 limits: memory::of_put_source(),
+                split_links: self.split_links,
                 ..SourceOptions::default()
             },
             existing: self.existing(),
@@ -119,7 +123,7 @@ impl Operation for PutArgs {
             leave_out: image.map(|image| (image.dev(), image.ino())),
         };
         let complaints = &mut *target.complaints;
-        let mut has_existing = false;
+        let (mut has_existing, mut has_many) = (false, false);
         let bar = PhaseBar::new(true);
         let report = uext4_image::put(
             target.fs,
@@ -130,11 +134,15 @@ impl Operation for PutArgs {
             &bar,
             &mut |error| {
                 has_existing |= is_exists(error);
+                has_many |= has_too_many_names(error);
                 complaints.report(exit(error), shown(error));
             },
         );
         bar.clear();
         let report = report.map_err(failure)?;
+        if has_many {
+            messages::warning(SPLIT_LINKS);
+        }
         if has_existing && !self.overwrite {
             messages::warning("--overwrite replaces files that exist");
         }
@@ -287,6 +295,17 @@ fn is_exists(error: &PutError) -> bool {
         error,
         PutError::Entry {
             source: uext4::Error::Exists,
+            ..
+        }
+    )
+}
+
+/// Whether a file has no room for a further name.
+pub fn has_too_many_names(error: &PutError) -> bool {
+    matches!(
+        error,
+        PutError::Entry {
+            source: uext4::Error::TooManyLinks,
             ..
         }
     )

@@ -7,11 +7,13 @@ use clap::Args;
 use uext4::FileType;
 use uext4_image::{Attributes, Existing, PutOptions, Source, SourceOptions};
 
+use super::build::SPLIT_LINKS;
 use super::bytes;
 use super::change::{Operands, Operation, Target, about, by_root};
-use super::put::{exit, failure, print_json, shown, warn};
+use super::put::{exit, failure, has_too_many_names, print_json, shown, warn};
 use crate::failure::{Exit, Failure};
 use crate::memory;
+use crate::messages;
 use crate::paths;
 use crate::phase_bar::PhaseBar;
 
@@ -48,6 +50,9 @@ pub struct UntarArgs {
     /// Do not set extended attributes and ACLs
     #[arg(long)]
     no_xattrs: bool,
+    /// Make several files, with a copy of the contents each, of one with more than 65,000 names
+    #[arg(long)]
+    split_links: bool,
     /// Print one JSON object about what was extracted
     #[arg(long)]
     json: bool,
@@ -77,6 +82,7 @@ impl Operation for UntarArgs {
             source: SourceOptions {
                 owner_names: self.owner_names,
                 limits: memory::of_put_source(),
+                split_links: self.split_links,
                 ..SourceOptions::default()
             },
             existing: match self.keep_old_files {
@@ -89,6 +95,7 @@ impl Operation for UntarArgs {
             leave_out: None,
         };
         let complaints = &mut *target.complaints;
+        let mut has_many = false;
         let bar = PhaseBar::new(true);
         let archive = self.archive();
         let report = uext4_image::untar(
@@ -98,9 +105,15 @@ impl Operation for UntarArgs {
             &into,
             &options,
             &bar,
-            &mut |error| complaints.report(exit(error), shown(error)),
+            &mut |error| {
+                has_many |= has_too_many_names(error);
+                complaints.report(exit(error), shown(error));
+            },
         );
         bar.clear();
+        if has_many {
+            messages::warning(SPLIT_LINKS);
+        }
         let report = report.map_err(failure)?;
         warn(&report);
         match self.json {

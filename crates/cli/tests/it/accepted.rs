@@ -420,3 +420,106 @@ fn the_names_that_mkfs_and_a_stream_have() {
         "{said}"
     );
 }
+
+#[test]
+fn times_that_an_inode_cannot_hold_are_named_by_every_writer() {
+    let scratch = scratch();
+    let (image, source) = (scratch.path().join("image"), scratch.path().join("source"));
+    fs::create_dir(&source).unwrap();
+    let late = source.join("late");
+    let file = File::create(&late).unwrap();
+    let in_2040 = std::time::UNIX_EPOCH + std::time::Duration::from_secs(2_208_988_800);
+    file.set_modified(in_2040).unwrap();
+    let build = [
+        "build",
+        "-qF",
+        "-I",
+        "128",
+        text(&source),
+        "-o",
+        text(&image),
+    ];
+    uext4_ok(&["mkfs", "-q", "-I", "128", text(&image), "16M"]);
+    for command in [&["put", text(&image), text(&late), "/late"][..], &build] {
+        let [_, said] = ends(command, 0);
+        assert!(said.contains("late: its times lie outside"), "{said}");
+    }
+    uext4_ok(&["mkfs", "-qF", "-I", "256", text(&image), "16M"]);
+    let [_, said] = ends(&["put", text(&image), text(&late), "/late"], 0);
+    assert_eq!(said, "");
+}
+
+/// An archive of a file with so many names.
+fn archive_of_names(names: usize) -> Vec<u8> {
+    let mut archive = Vec::new();
+    for name in 0..names {
+        let mut header = [0; 512];
+        let mut put = |at: usize, text: &str| {
+            header[at..at + text.len()].copy_from_slice(text.as_bytes());
+        };
+        put(0, &format!("dir/{name}"));
+        put(100, "0000644\0");
+        put(108, "0000000\0");
+        put(116, "0000000\0");
+        put(136, "00000000000\0");
+        put(257, "ustar\x0000");
+        match name {
+            0 => put(124, "00000000005\0"),
+            _ => put(124, "00000000000\0"),
+        }
+        match name {
+            0 => put(156, "0"),
+            _ => {
+                put(156, "1");
+                put(157, "dir/0");
+            }
+        }
+        put(148, "        ");
+        let sum: u32 = header.iter().map(|&byte| u32::from(byte)).sum();
+        header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+        archive.extend(header);
+        if name == 0 {
+            let mut contents = [0; 512];
+            contents[..5].copy_from_slice(b"hello");
+            archive.extend(contents);
+        }
+    }
+    archive.extend([0; 1024]);
+    archive
+}
+
+#[test]
+fn a_file_with_too_many_names_becomes_several_on_demand() {
+    let scratch = scratch();
+    let (archive, image) = (scratch.path().join("tar"), scratch.path().join("image"));
+    fs::write(&archive, archive_of_names(65_003)).unwrap();
+    let build = ["build", "-qF", text(&archive), "-o", text(&image)];
+    let [_, said] = ends(&build, 8);
+    assert!(said.contains("dir/65000: too many links"), "{said}");
+    assert!(said.contains("--split-links"), "{said}");
+    let put = ["untar", text(&image), "-f", text(&archive)];
+    let split = |command: &[&str]| {
+        let [_, said] = ends(&[command, &["--split-links"]].concat(), 0);
+        assert!(said.contains("dir/65000: begins another file"), "{said}");
+        uext4_ok(&["check", text(&image)]);
+        for (name, links) in [("0", 65_000), ("64999", 65_000), ("65000", 3), ("65002", 3)] {
+            let path = format!("/dir/{name}");
+            assert_eq!(uext4_ok(&["cat", text(&image), &path]), b"hello");
+            let stat = uext4_ok(&["stat", "--json", text(&image), &path]);
+            let stat: Value = serde_json::from_slice(&stat).unwrap();
+            assert_eq!(stat["nlink"], links, "{stat}");
+        }
+    };
+    split(&build);
+    // The same from a pipe, whose contents go to their places while they are read.
+    let piped = format!(
+        "cat {} | {UEXT4} build -qF --split-links - -o {}",
+        text(&archive),
+        text(&image)
+    );
+    run("sh", &["-ec", &piped]);
+    uext4_ok(&["check", text(&image)]);
+    assert_eq!(uext4_ok(&["cat", text(&image), "/dir/65001"]), b"hello");
+    uext4_ok(&["mkfs", "-qF", text(&image), "64M"]);
+    split(&put);
+}

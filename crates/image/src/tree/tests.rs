@@ -225,3 +225,31 @@ fn a_big_tree_is_small() {
         bytes / tree.len()
     );
 }
+
+#[test]
+fn names_past_the_limit_are_those_of_files_like_the_first() {
+    let mut tree = Tree::new();
+    tree.insert(b"a0", file(7), mode(0o640)).unwrap();
+    tree.insert(b"other", file(1), mode(0o600)).unwrap();
+    for n in 1..8 {
+        tree.link(format!("a{n}").as_bytes(), b"a0").unwrap();
+    }
+    tree.link(b"other2", b"other").unwrap();
+    let firsts = tree.split_links(3);
+    let paths: Vec<_> = firsts.iter().map(|&first| tree.path(first)).collect();
+    assert_eq!(paths, [b"a3".to_vec(), b"a6".to_vec()]);
+    let node = |name: &str| {
+        let entry = tree.child(EntryId::ROOT, name.as_bytes()).unwrap();
+        (tree.node_id(entry), tree.node_of(entry))
+    };
+    for (of, names, links) in [(0, 0..3, 3), (3, 3..6, 3), (6, 6..8, 2)] {
+        for name in names {
+            let (id, found) = node(&format!("a{name}"));
+            assert_eq!(id, node(&format!("a{of}")).0);
+            assert_eq!((found.size(), found.mode()), (7, 0o640));
+            assert_eq!(found.links(), links);
+        }
+    }
+    assert_eq!(node("other").1.links(), 2);
+    assert!(tree.split_links(3).is_empty());
+}
