@@ -106,6 +106,16 @@ pub enum Error {
         /// The partition of the tree, if it has one of its own.
         partition: Option<u32>,
     },
+    /// A footer of Android Verified Boot covers the file system, which any change would make an
+    /// error of.
+    #[error(
+        "a footer of Android Verified Boot at byte {at} covers the file system: after any change \
+         no device that verifies it boots with it"
+    )]
+    VerifiedBoot {
+        /// Where the footer lies on its device, in bytes.
+        at: u64,
+    },
     /// The table says that the partition is read-only.
     #[error("partition {number} is marked as read-only in the GPT (attribute 60)")]
     ReadOnlyPartition {

@@ -92,6 +92,7 @@ extern crate shuttle_parking_lot as parking_lot;
 pub mod attached;
 pub mod host;
 pub mod partition;
+pub mod verified_boot;
 pub mod verity;
 
 mod bad_areas;

@@ -11,6 +11,7 @@ use std::mem::size_of;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use crate::verified_boot::Footer;
 use crate::{BlockDevice, Error};
 
 /// First bytes of a superblock.
@@ -19,6 +20,24 @@ const SIGNATURE: [u8; 8] = *b"verity\0\0";
 const SALT_MAX: usize = 256;
 /// A tree begins at a multiple of this many bytes behind its data.
 const ALIGN: u64 = 4096;
+
+/// Fails if a tree, or a footer of Android Verified Boot, lies behind the first `len` bytes of a
+/// device, which would make any change of them an error when they are verified.
+///
+/// # Errors
+/// [`Error::Verified`], [`Error::VerifiedBoot`]; those of reading the device.
+pub fn refuse_behind(device: &dyn BlockDevice, len: u64) -> Result<(), Error> {
+    if let Some(tree) = Tree::behind(device, len)? {
+        return Err(Error::Verified {
+            at: tree.at,
+            partition: None,
+        });
+    }
+    match Footer::behind(device, len)? {
+        Some(footer) => Err(Error::VerifiedBoot { at: footer.at }),
+        None => Ok(()),
+    }
+}
 
 /// A superblock as it stands in its first sector.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -144,21 +163,6 @@ impl Tree {
         }
     }
 
-    /// Fails if a tree lies behind the first `len` bytes of a device, which would make any change
-    /// of them an error when they are verified.
-    ///
-    /// # Errors
-    /// [`Error::Verified`]; those of reading the device.
-    pub fn refuse_behind(device: &dyn BlockDevice, len: u64) -> Result<(), Error> {
-        match Self::behind(device, len)? {
-            Some(tree) => Err(Error::Verified {
-                at: tree.at,
-                partition: None,
-            }),
-            None => Ok(()),
-        }
-    }
-
     /// Bytes of data that it covers.
     #[must_use]
     pub fn data_len(&self) -> u64 {
@@ -200,14 +204,14 @@ mod tests {
         for len in [4097, 5000, 8192] {
             let found = Tree::behind(&device, len).unwrap();
             assert_eq!(found, Some(tree()));
-            assert!(Tree::refuse_behind(&device, len).is_err());
+            assert!(refuse_behind(&device, len).is_err());
         }
         for len in [4096, 8193, (1 << 20) - 1, 1 << 20, u64::MAX] {
             assert_eq!(Tree::behind(&device, len).unwrap(), None, "{len}");
         }
         assert_eq!(tree().data_len(), 8192);
         tree().wipe(&device).unwrap();
-        Tree::refuse_behind(&device, 8192).unwrap();
+        refuse_behind(&device, 8192).unwrap();
     }
 
     #[test]

@@ -54,8 +54,8 @@ pub struct PlaceArgs {
         hide_long_help = true
     )]
     pub partition: Option<Name>,
-    /// Change what a dm-verity hash tree covers, or a partition marked as read-only: the tree, and
-    /// the mark, are given up
+    /// Change what a dm-verity hash tree or a footer of Android Verified Boot covers, or a
+    /// partition marked as read-only: the tree, the footer and the mark are given up
     #[arg(
         long,
         help_heading = "Image options",

@@ -54,6 +54,8 @@ pub enum Family {
     Swap,
     /// Encrypted; a device mapper opens it.
     Encrypted,
+    /// Hashes by which the kernel verifies a file system that lies elsewhere.
+    HashTree,
     /// Part of a volume group or of a RAID; other devices may hold the rest.
     Volume,
     /// A disk in the format of a virtual machine, and the command that makes a plain one of it.
@@ -110,6 +112,12 @@ const MAGICS: &[Magic] = &[
         b"-FVE-FS-",
         "a BitLocker encrypted volume",
         Family::Encrypted,
+    ),
+    magic(
+        0,
+        b"verity\0\0\x01\0\0\0",
+        "a dm-verity hash tree",
+        Family::HashTree,
     ),
     disk(0, b"QFI\xfb", "a qcow2 disk image"),
     disk(0, b"KDMV", "a VMDK disk image"),

@@ -58,7 +58,9 @@ pub fn device_failure(image: &Path, error: &BlockError) -> Failure {
         BlockError::Attached { device, .. } => Failure::new(Exit::CouldNot, error).hint(format!(
             "unmount it and run `losetup -d {device}`, or use {device} itself"
         )),
-        BlockError::Verified { .. } | BlockError::ReadOnlyPartition { .. } => {
+        BlockError::Verified { .. }
+        | BlockError::VerifiedBoot { .. }
+        | BlockError::ReadOnlyPartition { .. } => {
             Failure::new(Exit::CouldNot, format_args!("{}: {error}", image.display()))
                 .hint(DROP_VERITY)
         }

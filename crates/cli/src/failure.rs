@@ -167,9 +167,11 @@ fn next_step(error: &uext4::Error) -> Option<&'static str> {
         {
             Some(MAKE_WRITABLE)
         }
-        uext4::Error::Device(Device::Verified { .. } | Device::ReadOnlyPartition { .. }) => {
-            Some(DROP_VERITY)
-        }
+        uext4::Error::Device(
+            Device::Verified { .. }
+            | Device::VerifiedBoot { .. }
+            | Device::ReadOnlyPartition { .. },
+        ) => Some(DROP_VERITY),
         uext4::Error::ReadOnly => Some(MAKE_WRITABLE),
         _ => None,
     }

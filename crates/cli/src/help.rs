@@ -111,6 +111,9 @@ that is not mounted:
   --options NAME=VALUE,…
                         Options of the engine, as `uext4 mount -o` has them: stripe=N, discard,
                         dirty_ratio=10, …; `uext4 mount --help-options` lists them
+  --drop-verity         Change what a dm-verity hash tree or a footer of Android Verified Boot
+                        covers, or a partition marked as read-only, and give the tree, the footer
+                        or the mark up
   --wait[=SECONDS]      Wait until other programs have ended that use the image
   --trace EVENT,…       Print trace events of the engine to standard error: one event by name
                         (ext4_mballoc_alloc), or all of ext4 (the allocator), extent_status,
@@ -215,6 +218,15 @@ const EXAMPLES: &str = "\
 /// The line that stands for the image options in the help of a command.
 const SEE_IMAGE: &str = "Image options: --partition, --offset and others; see `uext4 help image`";
 
+/// Whether a command never changes the image that it is given.
+pub fn only_reads(name: &str) -> bool {
+    let mut reading = groups()
+        .into_iter()
+        .take(1)
+        .flat_map(|group| group.commands);
+    reading.any(|command| command == name) || matches!(name, "check" | "salvage")
+}
+
 /// Gives the command line its first page, and the pages of its commands a line for the options that
 /// they share.
 pub fn with_front_page(command: Command) -> Command {
@@ -227,6 +239,11 @@ pub fn with_front_page(command: Command) -> Command {
             {
                 return command;
             }
+            // Of no use where nothing is changed: completions and manual pages leave it out.
+            let command = match only_reads(command.get_name()) {
+                true => command.mut_arg("drop_verity", |arg| arg.hide(true)),
+                false => command,
+            };
             let end = command.get_after_help().map(ToString::to_string);
             command.after_help(format!("{SEE_IMAGE}\n\n{}", end.unwrap_or_default()))
         })

@@ -17,6 +17,16 @@ const PARTITIONS_MAX: usize = 16;
 
 /// Why an image without an ext superblock cannot be used, and what to do.
 pub fn not_ext(image: &Path, device: &Arc<dyn BlockDevice>) -> Failure {
+    not_ext_but(image, device, RESCUE)
+}
+
+/// The same after a file system was looked for that lost its superblock.
+pub fn nothing_found(image: &Path, device: &Arc<dyn BlockDevice>) -> Failure {
+    not_ext_but(image, device, "")
+}
+
+/// The same with what else to do about data of no known format.
+fn not_ext_but(image: &Path, device: &Arc<dyn BlockDevice>, else_do: &str) -> Failure {
     let path = image.display();
     match held(device) {
         Ok(held) => {
@@ -36,6 +46,7 @@ pub fn not_ext(image: &Path, device: &Arc<dyn BlockDevice>) -> Failure {
                     "an ext file system begins {at} bytes into it: give that as --offset; `uext4 scan \
                      IMAGE` looks for others"
                 ),
+                None if held.is_unknown => format!("{}{else_do}", held.step),
                 None => held.step,
             };
             Failure::new(Exit::CouldNot, what).hint(step)
@@ -74,6 +85,8 @@ pub struct Held {
     pub is_known: bool,
     /// The same, and no partition table.
     is_format: bool,
+    /// Data without a name.
+    is_unknown: bool,
 }
 
 /// Describes what an image holds.
@@ -96,9 +109,7 @@ pub fn held(device: &Arc<dyn BlockDevice>) -> Result<Held, Error> {
         Contents::Text => ("text".to_owned(), "give the image itself".to_owned()),
         Contents::Unknown => (
             "data of no format that uext4 knows".to_owned(),
-            format!(
-                "{SCAN}; `uext4 repair` and `uext4 salvage` look for one that lost its superblock"
-            ),
+            SCAN.to_owned(),
         ),
     };
     Ok(Held {
@@ -107,12 +118,16 @@ pub fn held(device: &Arc<dyn BlockDevice>) -> Result<Held, Error> {
         is_empty: matches!(contents, Contents::NoBytes | Contents::Zeroes),
         is_known: contents.is_known(),
         is_format: matches!(contents, Contents::Known(_)),
+        is_unknown: matches!(contents, Contents::Unknown),
     })
 }
 
 /// A command that looks for a file system never advises to make one over it.
 const SCAN: &str = "`uext4 scan IMAGE` looks for file systems in it; where one begins is then \
      --offset BYTES";
+
+/// What else there is to do, after [`SCAN`].
+const RESCUE: &str = "; `uext4 repair` and `uext4 salvage` look for one that lost its superblock";
 
 /// What to do with a format that uext4 does not read.
 fn step(family: Family) -> String {
@@ -124,6 +139,10 @@ fn step(family: Family) -> String {
                 .to_owned()
         }
         Family::Swap => "it holds no files".to_owned(),
+        Family::HashTree => {
+            "it covers another partition or image: give that, with `--partition N` in a disk"
+                .to_owned()
+        }
         Family::Encrypted => {
             "open it first: `cryptsetup open IMAGE NAME`, then use /dev/mapper/NAME".to_owned()
         }

@@ -1,13 +1,15 @@
 //! The part of an image that holds the file system: as options name it, or as it is found.
 //!
 //! Who writes gets a window that ends where another partition or the table begins, and nothing
-//! that is protected: a partition marked as read-only, or what a dm-verity hash tree covers.
+//! that is protected: a partition marked as read-only, or what a dm-verity hash tree or a footer of
+//! Android Verified Boot covers.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use uext4_blockdev::partition::{self, Found, Guard, Name, Place, READ_ONLY, Window};
-use uext4_blockdev::verity::Tree;
+use uext4_blockdev::verified_boot::Footer;
+use uext4_blockdev::verity::{Tree, refuse_behind};
 use uext4_blockdev::{Access, BlockDevice, Error, FileDevice, SubDevice};
 pub use uext4_image::fs_len as len_of;
 use uext4_ondisk::Damage;
@@ -109,7 +111,11 @@ pub fn protection(args: &PlaceArgs) -> Option<Error> {
     let whole: Arc<dyn BlockDevice> = Arc::new(whole);
     let opened = window(&whole, args).ok()?.open_to_write(whole, &len_of);
     match opened.and_then(|part| refuse_tree_behind(&part)) {
-        Err(error @ (Error::Verified { .. } | Error::ReadOnlyPartition { .. })) => Some(error),
+        Err(
+            error @ (Error::Verified { .. }
+            | Error::VerifiedBoot { .. }
+            | Error::ReadOnlyPartition { .. }),
+        ) => Some(error),
         _ => None,
     }
 }
@@ -142,6 +148,19 @@ pub fn hash_tree(args: &PlaceArgs) -> Option<Covered> {
     })
 }
 
+/// The footer of Android Verified Boot that covers the file system, at its byte of the image;
+/// `None` if there is none, or it cannot be read.
+pub fn footer(args: &PlaceArgs) -> Option<Footer> {
+    let whole = FileDevice::open(&args.image, Access::ReadOnly).ok()?;
+    let whole: Arc<dyn BlockDevice> = Arc::new(whole);
+    let window = window(&whole, args).ok()?;
+    let part = window.open(whole).ok()?;
+    let mut footer = Footer::behind(&part, len_of(&part)?).ok()??;
+    footer.at = footer.at.saturating_add(window.start);
+    footer.descriptors_at = footer.descriptors_at.saturating_add(window.start);
+    Some(footer)
+}
+
 /// A hash tree, and what it covers.
 pub struct Covered {
     /// The tree; it lies at this byte of the image.
@@ -171,26 +190,31 @@ fn give_up(whole: &Arc<dyn BlockDevice>, window: &mut Window) -> Result<(), Erro
     }
 }
 
-/// Gives up the hash tree behind the first `len` bytes of a part that begins at byte `start`.
+/// Gives up the hash tree and the footer of verified boot behind the first `len` bytes of a part
+/// that begins at byte `start`.
 ///
 /// # Errors
 /// Of the device.
 pub fn give_up_tree(part: &dyn BlockDevice, len: u64, start: u64) -> Result<(), Error> {
-    let Some(tree) = Tree::behind(part, len)? else {
-        return Ok(());
+    let given_up = |what: &str, at: u64| {
+        let at = at.saturating_add(start);
+        messages::warning(format_args!("the {what} at byte {at} is given up"));
     };
-    tree.wipe(part)?;
-    let at = tree.at.saturating_add(start);
-    messages::warning(format_args!(
-        "the dm-verity hash tree at byte {at} is given up"
-    ));
+    if let Some(tree) = Tree::behind(part, len)? {
+        tree.wipe(part)?;
+        given_up("dm-verity hash tree", tree.at);
+    }
+    if let Some(footer) = Footer::behind(part, len)? {
+        footer.wipe(part)?;
+        given_up("footer of Android Verified Boot", footer.at);
+    }
     Ok(())
 }
 
-/// Fails if a hash tree lies behind a file system, in the same partition or file.
+/// Fails if something behind a file system verifies it, in the same partition or file.
 fn refuse_tree_behind(part: &SubDevice) -> Result<(), Error> {
     match len_of(part) {
-        Some(len) => Tree::refuse_behind(part, len),
+        Some(len) => refuse_behind(part, len),
         None => Ok(()),
     }
 }

@@ -8,7 +8,7 @@
 //! the block a file's or an inode table's.
 
 use uext4_blockdev::BlockDevice;
-use uext4_blockdev::verity::Tree;
+use uext4_blockdev::verity::refuse_behind;
 use uext4_ondisk::features::Incompat;
 use uext4_ondisk::mmp::{EXT4_MMP_MAGIC, EXT4_MMP_SEQ_CLEAN, MmpBlock, MmpState};
 use uext4_ondisk::superblock::{SUPERBLOCK_OFFSET, SuperBlock};
@@ -90,8 +90,8 @@ pub fn while_claimed<T>(
     done
 }
 
-/// Fails with [`uext4_blockdev::Error::Verified`] if a dm-verity hash tree covers the file system,
-/// which no repair may change without giving the tree up.
+/// Fails if a dm-verity hash tree or a footer of Android Verified Boot covers the file system,
+/// which no repair may change without giving that up.
 pub fn refuse_hash_tree(device: &dyn BlockDevice) -> Result<()> {
     let mut bytes = [0; size_of::<SuperBlock>()];
     if device.read_at(SUPERBLOCK_OFFSET, &mut bytes).is_err() {
@@ -99,7 +99,7 @@ pub fn refuse_hash_tree(device: &dyn BlockDevice) -> Result<()> {
     }
     let superblock = SuperBlock::parse(&bytes);
     match superblock.and_then(|found| Geometry::new(&found)) {
-        Ok(geometry) => Ok(Tree::refuse_behind(device, geometry.len_bytes())?),
+        Ok(geometry) => Ok(refuse_behind(device, geometry.len_bytes())?),
         // Where it would be is not known.
         Err(_) => Ok(()),
     }

@@ -116,6 +116,9 @@ pub enum Error {
     /// The shape of the file system that would result is not valid.
     #[error("the file system is not valid, or would not be: {0}")]
     Shape(#[from] uext4_ondisk::Damage),
+    /// Another host has the file system, or the block that says so cannot be used.
+    #[error(transparent)]
+    Shared(#[from] uext4_redo::Error),
     /// The journal cannot be written.
     #[error(transparent)]
     Journal(#[from] uext4_jbd2::Error),

@@ -12,6 +12,7 @@ use uext4_ondisk::{Geometry, GroupNr, Pblk};
 use zerocopy::IntoBytes;
 
 use crate::changes::Changes;
+use crate::claimed::{claimed, must_not_be_in_use};
 use crate::descriptors::{self, Room};
 use crate::state::State;
 use crate::transaction::{self, Recovery};
@@ -65,6 +66,7 @@ pub fn grow(
     zero_from: u64,
     examination: Examination<'_>,
 ) -> Result<Resized> {
+    must_not_be_in_use(&**device, &**clock)?;
     let seen = target(&State::look(device)?, size, device.len())?;
     if seen.after != seen.before {
         examination.run(device)?;
@@ -77,7 +79,10 @@ pub fn grow(
     let larger = Larger::new(&state, resized.after)?;
     let had = device.len();
     let is_longer = larger.make_room(&**device)?;
-    carry_out(&state, clock, &larger, zero_from).inspect_err(|_| {
+    let done = claimed(&**device, &**clock, || {
+        carry_out(&state, clock, &larger, zero_from)
+    });
+    done.inspect_err(|_| {
         if is_longer {
             give_back(&**device, had);
         }

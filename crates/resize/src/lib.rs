@@ -66,11 +66,16 @@
 //! there are, and their descriptors, are the engine's to change. A growth may change half as many
 //! blocks as the log has room for; with more it is refused, and unmounted it can be done.
 //!
-//! Left out: shrinking a mounted file system, `64bit` for more than 2^32 blocks, external
-//! journals, multiple mount protection. Shrinking leaves out lists of bad blocks, inodes that must
-//! keep their numbers (`stable_inodes`) where one of them goes, and blocks of attributes whose
-//! values are inodes where files share them. The second backup of `sparse_super2` is given up with
-//! the group that has it.
+//! # Several hosts
+//!
+//! With multiple mount protection, the block for it is claimed before the first change, as by a
+//! repair, and given back at the end; the waits take eleven seconds or more. Shrinking leaves that
+//! block where it is.
+//!
+//! Left out: shrinking a mounted file system, `64bit` for more than 2^32 blocks, external journals.
+//! Shrinking leaves out lists of bad blocks, inodes that must keep their numbers (`stable_inodes`)
+//! where one of them goes, and blocks of attributes whose values are inodes where files share them.
+//! The second backup of `sparse_super2` is given up with the group that has it.
 //!
 //! Units: blocks unless a name says bytes, clusters or groups. Cost: two blocks or fewer for each
 //! new group without `flex_bg`, and for each new flex group with it; the transaction has a block
@@ -82,6 +87,7 @@ mod attribute_blocks;
 mod batch;
 mod bitmap;
 mod changes;
+mod claimed;
 mod descriptors;
 mod error;
 mod examination;

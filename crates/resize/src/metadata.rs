@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use uext4_mkfs::without_short_group;
+use uext4_ondisk::features::Incompat;
 use uext4_ondisk::{Geometry, GroupNr};
 
 use crate::Result;
@@ -107,6 +108,10 @@ pub fn least_blocks(state: &State) -> Result<u64> {
         .max(1);
     let per_group = u64::from(geometry.blocks_per_group.get());
     blocks = blocks.max(first + (groups - 1) * per_group + 1);
+    // The block for multiple mount protection stays where it is.
+    if geometry.features.incompat.contains(Incompat::MMP) {
+        blocks = blocks.max(state.superblock.s_mmp_block.get().saturating_add(1));
+    }
     Ok(with_metadata(geometry, &all, blocks))
 }
 

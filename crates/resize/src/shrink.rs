@@ -9,6 +9,7 @@ use uext4_ondisk::features::{Compat, Incompat};
 use uext4_ondisk::superblock::SuperBlock;
 
 use crate::batch::Batch;
+use crate::claimed::{claimed, must_not_be_in_use};
 use crate::grow::Resized;
 use crate::metadata::{Metadata, least_blocks, with_metadata};
 use crate::state::State;
@@ -46,8 +47,23 @@ pub fn shrink(
     examination: Examination<'_>,
     met: &mut dyn FnMut(Progress) -> Result<()>,
 ) -> Result<Resized> {
+    must_not_be_in_use(&**device, &**clock)?;
     examination.run(device)?;
-    let state = log::end_cut_move(State::open(device, clock)?, clock)?;
+    let state = State::open(device, clock)?;
+    claimed(&**device, &**clock, || {
+        let state = log::end_cut_move(state, clock)?;
+        shrink_state(state, device, clock, size, met)
+    })
+}
+
+/// Makes a file system smaller that this host has.
+fn shrink_state(
+    state: State,
+    device: &Arc<dyn BlockDevice>,
+    clock: &Arc<dyn Clock>,
+    size: SmallerSize,
+    met: &mut dyn FnMut(Progress) -> Result<()>,
+) -> Result<Resized> {
     let old = state.geometry.clone();
     let resized = |after| Resized {
         before: old.blocks_count,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use uext4::tuning::Background;
 use uext4::{Image, OpenOptions, Volume};
-use uext4_blockdev::verity::Tree;
+use uext4_blockdev::verity::refuse_behind;
 use uext4_blockdev::{BlockDevice, Clock};
 use uext4_jbd2::{LogRun, recover};
 use uext4_ondisk::features::{Compat, Incompat};
@@ -41,7 +41,7 @@ impl State {
         options.background = Background::None;
         let before = Image::open(Arc::clone(device), &options)?;
         check(&before)?;
-        Tree::refuse_behind(&**device, before.geometry().len_bytes())?;
+        refuse_behind(&**device, before.geometry().len_bytes())?;
         let is_left_clean = before.rescue().cut_repair.is_none() && is_left_clean(&before)?;
         if !is_left_clean {
             drop(before);
@@ -189,11 +189,6 @@ fn check(image: &Image) -> Result<()> {
     if has_journal && superblock.s_journal_inum.get() == 0 {
         let what = "a journal on another device, which the file system has; put one inside in its \
                     place first: `uext4 tune -O ^has_journal`, then `uext4 tune -j`";
-        return Err(Error::Unsupported { what });
-    }
-    if superblock.features().incompat.contains(Incompat::MMP) {
-        let what = "multiple mount protection; clear the feature mmp with tune2fs first, and \
-                    set it again afterwards";
         return Err(Error::Unsupported { what });
     }
     Ok(())

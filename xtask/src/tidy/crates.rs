@@ -46,6 +46,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "support",
             "buffer-cache",
             "jbd2",
+            "redo",
             "ext4",
             "mkfs",
             "fsck",

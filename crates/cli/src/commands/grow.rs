@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use clap::Args;
-use uext4_blockdev::partition::{self, Name, Partition};
-use uext4_blockdev::{BlockDevice, Clock, FileDevice, SystemClock};
+use uext4_blockdev::partition::{self, EditError, Name, Partition, TableKind, Window};
+use uext4_blockdev::{BlockDevice, Clock, FileDevice};
 use uext4_remote::RemoteTree;
 use uext4_remote::client::Client;
 use uext4_remote::refusal::{Cause, Refusal};
@@ -23,9 +23,10 @@ use crate::file_limit;
 use crate::in_disk::warn_of_old_table;
 use crate::json::Json;
 use crate::mounted::{self, Mount};
-use crate::part::len_of;
+use crate::part::{self, holds_ext, len_of};
+use crate::said_waits::SaidWaits;
 use crate::show::{escaped, size_text};
-use crate::{interrupt, open, part};
+use crate::{interrupt, open};
 
 /// Make a file system larger
 ///
@@ -74,11 +75,14 @@ fn parse_wanted(text: &str) -> Result<Size, String> {
 /// it.
 pub fn run(args: &GrowArgs, out: &mut Output) -> Result<Exit, Failure> {
     let image = &args.place.image;
-    let grown = match mounted::to_change(&args.place)? {
-        Some((mount, client)) => by_daemon(args, &mount, client)?,
+    let (grown, more) = match mounted::to_change(&args.place)? {
+        Some((mount, client)) => (by_daemon(args, &mount, client)?, None),
         None => here(args)?,
     };
     print(image, args.json, &grown, out)?;
+    if let Some(more) = more.filter(|_| !args.json) {
+        writeln!(out, "{more}")?;
+    }
     Ok(Exit::Success)
 }
 
@@ -117,27 +121,30 @@ struct Growing {
     size: Size,
 }
 
-/// Grows what no mount has.
-fn here(args: &GrowArgs) -> Result<Resized, Failure> {
+/// Grows what no mount has. Returns also the sentence about room that only the partition may take.
+fn here(args: &GrowArgs) -> Result<(Resized, Option<String>), Failure> {
     file_limit::is_an_error();
     let image = &args.place.image;
     let whole = Arc::new(open::writable(image)?);
+    let mut partition = None;
     let Growing { device, size } = match args.with_partition {
         true => with_partition(args, &whole)?,
         false => {
-            let whole = whole as Arc<dyn BlockDevice>;
+            let disk: Arc<dyn BlockDevice> = whole.clone();
+            let window = part::window(&disk, &args.place)?;
             if args.size == Size::Device {
-                let known = part::window(&whole, &args.place)?.must_be_known();
+                let known = window.must_be_known();
                 known.map_err(|error| device_failure(image, &error))?;
             }
+            partition = window.partition;
             Growing {
-                device: open::part_to_write(whole, &args.place)?,
+                device: open::part_to_write(disk, &args.place)?,
                 size: args.size,
             }
         }
     };
     open::must_hold_ext(image, &device)?;
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let clock: Arc<dyn Clock> = Arc::new(SaidWaits);
     // What the device gets for it, and nothing else, is known to be zeroes.
     let zero_from = device.len();
     let deferred = interrupt::defer();
@@ -148,14 +155,54 @@ fn here(args: &GrowArgs) -> Result<Resized, Failure> {
     };
     let grown = grow(&device, &clock, size, zero_from, examination);
     drop((watching, deferred));
-    grown.map_err(|error| failure(image, &error))
+    match grown {
+        Ok(grown) => {
+            let more = partition.filter(|_| size == Size::Device);
+            Ok((grown, more.and_then(|own| room_behind(&whole, &own))))
+        }
+        Err(error @ Error::DeviceTooSmall { .. }) if partition.is_some() => {
+            Err(failure(image, &error).hint(WITH_PARTITION))
+        }
+        Err(error) => Err(failure(image, &error)),
+    }
+}
+
+/// What to do where a partition ends too early.
+const WITH_PARTITION: &str =
+    "`--with-partition` makes the partition larger, too, if no other one follows it";
+
+/// Less than so much is not worth a sentence.
+const ROOM_MIN: u64 = 1 << 20;
+
+/// The sentence about room behind a partition that it could have. The table is not changed unless
+/// that is asked for.
+fn room_behind(disk: &FileDevice, own: &Partition) -> Option<String> {
+    let end = own.start.checked_add(own.len)?;
+    let table = partition::read(disk).ok()?;
+    let is_last = table
+        .partitions
+        .iter()
+        .all(|other| other.start <= own.start);
+    let is_primary = own.table == TableKind::Gpt || own.number <= 4;
+    let room = disk
+        .len()
+        .checked_sub(partition::disk_len(own.table, end))?;
+    (is_last && is_primary && room >= ROOM_MIN).then(|| {
+        format!(
+            "partition {} ends here, and the disk has {} more: `--with-partition` makes it larger, \
+             too",
+            own.number,
+            size_text(room)
+        )
+    })
 }
 
 /// The file system in the last partition, which becomes longer, as does the file.
 fn with_partition(args: &GrowArgs, whole: &Arc<FileDevice>) -> Result<Growing, Failure> {
     let image = &args.place.image;
     let failed = |error| device_failure(image, &error);
-    let partition = chosen(args, &**whole)?;
+    let disk: Arc<dyn BlockDevice> = whole.clone();
+    let Chosen { partition, next } = chosen(args, &disk)?;
     let number = partition.number;
     let place = PlaceArgs {
         partition: Some(Name::Number(number)),
@@ -166,10 +213,18 @@ fn with_partition(args: &GrowArgs, whole: &Arc<FileDevice>) -> Result<Growing, F
         Failure::new(Exit::CouldNot, what)
     };
     let of_partition = |failure: Failure| failure.about(format_args!("partition {number}"));
-    let device = open::part_to_write(Arc::clone(whole) as _, &place).map_err(of_partition)?;
-    open::must_hold_ext(image, &device).map_err(of_partition)?;
+    // Before anything that protects it is given up.
+    let found = Window::of(partition.clone()).open(disk).map_err(failed)?;
+    let found: Arc<dyn BlockDevice> = Arc::new(found);
+    open::must_hold_ext(image, &found).map_err(of_partition)?;
+    if let Some(next) = next {
+        let error = EditError::NotLast { number, next };
+        let what = format_args!("{}: {error}", image.display());
+        return Err(Failure::new(Exit::CouldNot, what));
+    }
     // Before the file becomes longer, and the file system is examined.
     partition::can_extend(&**whole, &partition).map_err(table_failed)?;
+    let device = open::part_to_write(Arc::clone(whole) as _, &place).map_err(of_partition)?;
     if !args.force {
         // Before the table of partitions is changed, too.
         let deferred = interrupt::defer();
@@ -203,18 +258,43 @@ fn with_partition(args: &GrowArgs, whole: &Arc<FileDevice>) -> Result<Growing, F
     Ok(Growing { device, size })
 }
 
-/// The partition that is asked for, or the one that begins last.
-fn chosen(args: &GrowArgs, whole: &dyn BlockDevice) -> Result<Partition, Failure> {
+/// A partition that is to grow.
+struct Chosen {
+    partition: Partition,
+    /// The first of those that begin behind it.
+    next: Option<u32>,
+}
+
+/// The partition that is asked for, or of those with an ext file system the one that begins last.
+fn chosen(args: &GrowArgs, disk: &Arc<dyn BlockDevice>) -> Result<Chosen, Failure> {
     let image = &args.place.image;
     let failed = |error| device_failure(image, &error);
-    let table = partition::scan(whole).map_err(failed)?;
+    let table = partition::scan(&**disk).map_err(failed)?;
+    let holds_ext = |found: &&Partition| {
+        let opened = found.open(Arc::clone(disk));
+        opened.is_ok_and(|part| holds_ext(&part))
+    };
+    let last = || {
+        let with_ext = table
+            .iter()
+            .filter(holds_ext)
+            .max_by_key(|found| found.start);
+        with_ext.or_else(|| table.iter().max_by_key(|found| found.start))
+    };
     let found = match &args.place.partition {
         Some(name) => Some(name.among(&table).map_err(failed)?),
-        None => table.into_iter().max_by_key(|found| found.start),
+        None => last().cloned(),
     };
-    found.ok_or_else(|| {
+    let Some(partition) = found else {
         let what = format_args!("{}: has no partition", image.display());
-        Failure::new(Exit::CouldNot, what).hint("without --with-partition the image itself grows")
+        let failure = Failure::new(Exit::CouldNot, what);
+        return Err(failure.hint("without --with-partition the image itself grows"));
+    };
+    let behind = table.iter().filter(|other| other.start > partition.start);
+    let next = behind.min_by_key(|other| other.start);
+    Ok(Chosen {
+        next: next.map(|next| next.number),
+        partition,
     })
 }
 

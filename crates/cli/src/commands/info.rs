@@ -54,6 +54,7 @@ pub fn run(args: &InfoArgs, out: &mut Output) -> Result<Exit, Failure> {
     let fs = open::open(&args.image)?;
     let mut facts = facts(&fs);
     facts.extend(hash_tree(&args.image.place));
+    facts.extend(footer(&args.image.place));
     let mut json = Json::new();
     if args.json {
         json.open_object();
@@ -134,6 +135,19 @@ fn facts(fs: &Image) -> Vec<(&'static str, Fact)> {
     facts.extend(settings::settings(fs));
     facts.extend(history(fs));
     facts
+}
+
+/// The footer of Android Verified Boot that covers the file system.
+fn footer(place: &PlaceArgs) -> Vec<(&'static str, Fact)> {
+    let Some(footer) = part::footer(place) else {
+        return Vec::new();
+    };
+    vec![
+        ("avb_footer", Fact::Number(footer.at)),
+        ("avb_image_size", Fact::Size(footer.image_len)),
+        ("avb_vbmeta", Fact::Number(footer.descriptors_at)),
+        ("avb_vbmeta_size", Fact::Size(footer.descriptors_len)),
+    ]
 }
 
 /// The dm-verity hash tree that covers the file system.

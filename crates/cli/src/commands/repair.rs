@@ -4,7 +4,6 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use uext4_blockdev::partition::Name;
@@ -22,6 +21,7 @@ use crate::guarded::Guarded;
 use crate::image_copy::{Copy, must_not_exist};
 use crate::losses;
 use crate::messages;
+use crate::said_waits::pause;
 use crate::show::{escaped, for_shell};
 use crate::{identify, interrupt, kernel_mount, open, still};
 
@@ -220,15 +220,6 @@ pub fn finish_repair(
     Ok(true)
 }
 
-/// Waits for hosts that may have the file system too.
-pub fn pause(time: Duration) {
-    messages::warning(format_args!(
-        "multiple mount protection: waiting {} s for other hosts",
-        time.as_secs()
-    ));
-    std::thread::sleep(time);
-}
-
 /// Examines the image and what the remedies make of it.
 ///
 /// # Errors
@@ -254,7 +245,7 @@ pub fn make_plan(
     }
     uext4_fsck::plan(device, &options, observer).map_err(|error| match error {
         Error::NotExt4 { .. } if options.superblock.is_none() && !open::holds_ext(&**device) => {
-            identify::not_ext(&args.image.place.image, device)
+            identify::nothing_found(&args.image.place.image, device)
         }
         error => args.failure(&error),
     })

@@ -231,7 +231,7 @@ fn examine(args: &SalvageArgs, device: &Arc<dyn BlockDevice>) -> Result<Readable
             found = Arc::clone(&base);
             is_guessed = true;
         } else if can_guess && cuts.is_empty() && !open::holds_ext(&**device) {
-            return Err(identify::not_ext(path, device));
+            return Err(identify::nothing_found(path, device));
         } else {
             break;
         }

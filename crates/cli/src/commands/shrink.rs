@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use uext4_blockdev::partition::{self, Name, Place, Window};
-use uext4_blockdev::{BlockDevice, Clock, FileDevice, SystemClock};
+use uext4_blockdev::{BlockDevice, Clock, FileDevice};
 use uext4_resize::{Error, Examination, Resized, SmallerSize, shrink};
 
 use super::{Output, bytes, grow};
@@ -15,6 +15,7 @@ use crate::examination::Watching;
 use crate::failure::{Exit, Failure};
 use crate::in_disk::warn_of_old_table;
 use crate::progress::Groups;
+use crate::said_waits::SaidWaits;
 use crate::show::{escaped, size_text};
 use crate::{interrupt, open, part};
 
@@ -82,7 +83,7 @@ pub fn run(args: &ShrinkArgs, out: &mut Output) -> Result<Exit, Failure> {
         true => Examination::Skipped,
         false => Examination::First(&watching),
     };
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let clock: Arc<dyn Clock> = Arc::new(SaidWaits);
     let bar = Groups::new();
     let shrunk = shrink(&device, &clock, size, examination, &mut |progress| {
         bar.show(progress.groups.into(), progress.of.into());

@@ -18,6 +18,7 @@ use crate::args::parse_size;
 use crate::examination::{ExamineArgs, Watching, counted, print_written};
 use crate::failure::{Exit, Failure};
 use crate::image_copy::must_not_exist;
+use crate::said_waits::pause;
 use crate::{interrupt, kernel_mount, open};
 
 /// Change the label, UUID, settings and features of a file system, with the flags of tune2fs
@@ -223,13 +224,7 @@ fn change(
     }
     interrupt::stop_if_requested()?;
     let undo = args.undo.as_deref();
-    let blocks = apply::in_place(
-        &*device,
-        &tuned.overlay,
-        &tuned.writes,
-        undo,
-        &repair::pause,
-    );
+    let blocks = apply::in_place(&*device, &tuned.overlay, &tuned.writes, undo, &pause);
     let blocks = blocks.map_err(|error| match error {
         Error::NoLogRoom { .. } => failed(error).hint(
             "`--undo FILE` changes it all the same, and `uext4 undo FILE IMAGE` takes it back",

@@ -4,10 +4,11 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{Output, repair};
+use super::Output;
 use crate::args::PlaceArgs;
 use crate::examination::{self, counted};
 use crate::failure::{Exit, Failure};
+use crate::said_waits::pause;
 use crate::{interrupt, open};
 
 /// Put back what a repair overwrote
@@ -36,7 +37,7 @@ pub fn run(args: &UndoArgs, out: &mut Output) -> Result<Exit, Failure> {
     let device = open::to_restore(&args.place)?;
     // What is begun is completed.
     let deferred = interrupt::defer();
-    let blocks = uext4_fsck::undo::undo(&*device, &args.file, &repair::pause);
+    let blocks = uext4_fsck::undo::undo(&*device, &args.file, &pause);
     drop(deferred);
     let image = args.place.image.display();
     let blocks = blocks.map_err(|error| examination::failure(image, &error))?;

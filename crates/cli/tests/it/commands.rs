@@ -103,6 +103,8 @@ fn nonsense_is_a_usage_error() {
         &["no-such-command"],
         &["ls"],
         &["ls", "--nonsense", "x"],
+        &["ls", "--drop-verity", "x"],
+        &["check", "--drop-verity", "x"],
         &["mkdir", "--options", "mb_stream_req=9999999", "x", "/d"],
         &[
             "mkdir",

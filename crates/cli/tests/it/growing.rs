@@ -208,6 +208,18 @@ fn partitions_of_both_tables_grow_and_shrink_with_their_file_systems() {
         uext4_ok(&["grow", "--with-partition", text(&image), "100M"]);
         assert_eq!(inner(&image), 25_600, "{label}");
         assert_eq!(second(&image), (18_432, 204_800));
+        File::options()
+            .write(true)
+            .open(&image)
+            .unwrap()
+            .set_len(150 << 20)
+            .unwrap();
+        let printed = uext4_ok(&["grow", text(&image)]);
+        let printed = String::from_utf8(printed).unwrap();
+        assert!(printed.contains("partition 2 ends here"), "{printed}");
+        assert!(printed.contains("--with-partition"), "{printed}");
+        let (_, said) = ended(&["grow", text(&image), "+10M"]);
+        assert!(said.contains("--with-partition"), "{said}");
         let printed = uext4_ok(&["shrink", text(&image), "64M"]);
         let printed = String::from_utf8(printed).unwrap();
         assert!(
@@ -269,8 +281,17 @@ fn partitions_that_cannot_grow_are_named() {
         "--verity",
     ];
     uext4_ok(&[&build[..], &["-o", text(&verified)]].concat());
-    let (_, said) = ended(&["grow", "--with-partition", text(&verified)]);
+    let before = fs::read(&verified).unwrap();
+    let grow = ["grow", "--with-partition", "--drop-verity", text(&verified)];
+    let (_, said) = ended(&grow);
+    let follows = "partition 1 cannot grow: partition 2 follows it";
+    assert!(said.contains(follows), "{said}");
+    let named = [&grow[..], &["--partition", "2"]].concat();
+    let (_, said) = ended(&named);
     assert!(said.contains("partition 2: "), "{said}");
+    assert!(said.contains("a dm-verity hash tree"), "{said}");
+    // Nothing that protects it was given up for what cannot be done.
+    assert!(fs::read(&verified).unwrap() == before);
 }
 
 /// A disk that also has partitions in its MBR, which the entry for the GPT must not meet.

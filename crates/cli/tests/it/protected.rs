@@ -181,6 +181,51 @@ fn a_partition_with_a_tree_is_given_up_only_on_demand() {
 }
 
 #[test]
+fn a_footer_of_verified_boot_is_given_up_only_on_demand() {
+    let scratch = scratch();
+    let (image, source) = (scratch.path().join("image"), source(scratch.path()));
+    uext4_ok(&["build", "-q", text(&source), "-o", text(&image)]);
+    let mut bytes = fs::read(&image).unwrap();
+    let (fs_len, len) = (bytes.len(), bytes.len() + (1 << 20));
+    bytes.resize(len, 0);
+    // As avbtool lays it out: the signed descriptors follow the file system.
+    let footer = &mut bytes[len - 64..];
+    footer[..8].copy_from_slice(b"AVBf\0\0\0\x01");
+    for (at, number) in [(12, fs_len), (20, fs_len + 4096), (28, 2048)] {
+        footer[at..at + 8].copy_from_slice(&(number as u64).to_be_bytes());
+    }
+    fs::write(&image, &bytes).unwrap();
+    let (name, hello) = (text(&image), source.join("hello"));
+    for command in [
+        &["put", name, text(&hello), "/new"][..],
+        &["tune", "-L", "label", name],
+        &["grow", name],
+        &["shrink", "--min", name],
+        &["repair", "-y", "-D", name],
+    ] {
+        let output = uext4(command);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{command:?}: {said}");
+        assert!(
+            said.contains("Android Verified Boot"),
+            "{command:?}: {said}"
+        );
+        assert!(said.contains("--drop-verity"), "{command:?}: {said}");
+        assert!(fs::read(&image).unwrap() == bytes, "{command:?}");
+    }
+    let info = |key: &str| {
+        let info: Value = serde_json::from_slice(&uext4_ok(&["info", "--json", name])).unwrap();
+        info[key].as_u64()
+    };
+    assert_eq!(info("avb_footer"), Some(len as u64 - 64));
+    assert_eq!(info("avb_image_size"), Some(fs_len as u64));
+    uext4_ok(&["put", "--drop-verity", name, text(&hello), "/new"]);
+    assert_eq!(info("avb_footer"), None);
+    uext4_ok(&["grow", name]);
+    uext4_ok(&["check", name]);
+}
+
+#[test]
 fn the_mark_alone_refuses_too() {
     if !has_tool("sfdisk") {
         return;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use uext4_blockdev::verity::Tree;
+use uext4_blockdev::verity::refuse_behind;
 use uext4_blockdev::{BlockDevice, Claim, Clock, host};
 use uext4_buffer_cache::{BufferCache, Options};
 use uext4_extent_status::Options as ExtentStatusOptions;
@@ -433,11 +433,11 @@ fn new_cache(
     BufferCache::new(Arc::clone(device), block_size, cache_options)
 }
 
-/// Fails with [`uext4_blockdev::Error::Verified`] if a dm-verity hash tree lies behind the file
+/// Fails if a dm-verity hash tree, or a footer of Android Verified Boot, lies behind the file
 /// system: with the first byte that is written, the kernel refuses to read the image by it.
 fn refuse_hash_tree(device: &dyn BlockDevice, superblock: &SuperBlock) -> Result<()> {
     let len = Geometry::new(superblock)?.len_bytes();
-    Ok(Tree::refuse_behind(device, len)?)
+    Ok(refuse_behind(device, len)?)
 }
 
 /// Finishes a repair that was cut off. Not even its log is written where a hash tree lies behind; a

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tempfile::TempDir;
 use uext4_blockdev::{Access, BlockDevice, Clock, FileDevice, SubDevice, SystemClock};
-use uext4_resize::{Error, Examination, Resized, Size, grow};
+use uext4_resize::{Error, Examination, Resized, Size, SmallerSize, grow, shrink};
 use uext4_testkit::e2fsprogs::{
     assert_clean, assert_e2fsck, debugfs, debugfs_write, dumpe2fs, mke2fs,
 };
@@ -257,6 +257,27 @@ fn what_must_be_repaired_first_is_refused() {
     // One that is made longer for it gets its old length.
     fs::write(&image, &bytes).unwrap();
     grow_file(&image, Size::More(64 << 20), 0).unwrap_err();
+    assert!(fs::read(&image).unwrap() == bytes);
+}
+
+#[test]
+fn a_journal_on_another_device_is_named() {
+    if !has_tool("mke2fs") || !has_tool("debugfs") {
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let image = image(&dir, "-t ext4 -O ^has_journal -b 1024", 64);
+    debugfs_write(&image, ["feature has_journal", "ssv journal_dev 0x0701"]);
+    let bytes = fs::read(&image).unwrap();
+    let error = grow_file(&image, Size::More(64 << 20), 0).unwrap_err();
+    assert!(matches!(error, Error::Unsupported { .. }), "{error}");
+    assert!(error.to_string().contains("another device"), "{error}");
+    let device: Arc<dyn BlockDevice> =
+        Arc::new(FileDevice::open(&image, Access::ReadWrite).unwrap());
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let (least, first) = (SmallerSize::Least, Examination::First(&()));
+    let error = shrink(&device, &clock, least, first, &mut |_| Ok(())).unwrap_err();
+    assert!(matches!(error, Error::Unsupported { .. }), "{error}");
     assert!(fs::read(&image).unwrap() == bytes);
 }
 

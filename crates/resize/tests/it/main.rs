@@ -1,6 +1,7 @@
 //! Resizing, judged by e2fsck, resize2fs and the kernel, and cut off at every write.
 
 mod grow;
+mod hosts;
 mod kernel;
 mod mounted;
 mod power_cut;
