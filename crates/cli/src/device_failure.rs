@@ -88,6 +88,11 @@ pub fn device_failure(image: &Path, error: &BlockError) -> Failure {
 
 /// What to do with something that is no name of a file.
 fn instead_of(image: &str) -> Option<String> {
+    if image == "-" {
+        let step = "a pipe cannot be read at any place, as an image must be: store it first, \
+                    `cat > disk.img`";
+        return Some(step.to_owned());
+    }
     let (scheme, rest) = image.split_once(':')?;
     Some(match scheme {
         "nbd" | "nbds" | "nbd+unix" => format!(
@@ -101,10 +106,13 @@ fn instead_of(image: &str) -> Option<String> {
             "uext4 reads files and block devices: copy it, or mount its directory with sshfs"
                 .to_owned()
         }
-        _ if rest.starts_with("//") => format!(
+        "http" | "https" | "ftp" | "ftps" => format!(
             "uext4 reads files and block devices: `curl -O {image}` stores it, `nbdfuse FILE --command \
              nbdkit -s curl {image}` reads only what is asked for"
         ),
+        _ if rest.starts_with("//") => {
+            "uext4 reads files and block devices: copy it to a file first".to_owned()
+        }
         _ => return None,
     })
 }
@@ -117,6 +125,8 @@ mod tests {
     fn a_url_says_what_to_do() {
         for (image, step) in [
             ("https://host/disk.img", "curl -O"),
+            ("s3://bucket/disk.img", "copy it to a file first"),
+            ("-", "store it first"),
             ("nbd://host/export", "qemu-nbd -c"),
             ("oci-archive:box.tar", "uext4 build oci-archive:box.tar"),
             ("docker://alpine", "uext4 build"),

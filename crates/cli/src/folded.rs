@@ -11,14 +11,20 @@ const WIDTH_MIN: usize = 30;
 
 /// A text for the terminal that `stream` is; as it is for all else.
 pub fn for_terminal<'a>(text: &'a str, stream: &(impl AsFd + IsTerminal)) -> Cow<'a, str> {
-    match width(stream) {
+    match columns(stream) {
         Some(width) => Cow::Owned(folded(text, width)),
         None => Cow::Borrowed(text),
     }
 }
 
+/// Whether `stream` is a terminal that has fewer columns than a line of the text.
+pub fn is_too_narrow(text: &str, stream: &(impl AsFd + IsTerminal)) -> bool {
+    let is_longer = |width| text.lines().any(|line| line.chars().count() > width);
+    columns(stream).is_some_and(is_longer)
+}
+
 /// The columns of a terminal; `None` for what is none.
-fn width(stream: &(impl AsFd + IsTerminal)) -> Option<usize> {
+pub fn columns(stream: &(impl AsFd + IsTerminal)) -> Option<usize> {
     if !stream.is_terminal() {
         return None;
     }
@@ -28,12 +34,35 @@ fn width(stream: &(impl AsFd + IsTerminal)) -> Option<usize> {
 
 /// Folds all lines that are longer than `width` characters. What continues a line begins where its
 /// text does: behind its first gap of two blanks, as in a table, or else behind its indentation.
+/// Lines of a paragraph become one first.
 pub fn folded(text: &str, width: usize) -> String {
     let mut out = String::with_capacity(text.len());
-    for line in text.split_inclusive('\n') {
-        fold(line, width, &mut out);
+    let mut lines = text.split_inclusive('\n').peekable();
+    while let Some(line) = lines.next() {
+        let mut paragraph = line.to_owned();
+        let mut is_longer = line.trim_end().chars().count() > width;
+        let mut rest = lines.clone();
+        while let Some(next) = rest.next_if(|next| is_prose(&paragraph) && is_prose(next)) {
+            is_longer |= next.trim_end().chars().count() > width;
+            paragraph.truncate(paragraph.trim_end().len());
+            paragraph.push(' ');
+            paragraph.push_str(next);
+        }
+        match is_longer {
+            true => {
+                fold(&paragraph, width, &mut out);
+                lines = rest;
+            }
+            false => out.push_str(line),
+        }
     }
     out
+}
+
+/// Whether it may be a line of a paragraph, and not of a table, a list or a heading.
+fn is_prose(line: &str) -> bool {
+    let text = line.trim_end();
+    !text.is_empty() && leading(text) == 0 && !text.contains("  ") && !text.ends_with(':')
 }
 
 fn fold(line: &str, width: usize, out: &mut String) {
@@ -105,6 +134,10 @@ mod tests {
             "  -> one two\n  three four"
         );
         assert_eq!(folded("short\n", 30), "short\n");
+        assert_eq!(
+            folded("One two three four\nfive six\n\nseven eight\n", 12),
+            "One two\nthree four\nfive six\n\nseven eight\n"
+        );
         // What has no blank stays whole.
         assert_eq!(folded("abcdefghij klm", 5), "abcdefghij\nklm");
         assert_eq!(folded("äöü äöü äöü", 8), "äöü äöü\näöü");

@@ -9,23 +9,38 @@ const SLIP_MAX: usize = 2;
 /// Fewest letters that a shortened or lengthened option shares with the one it stands for.
 const SHARED_MIN: usize = 4;
 
-/// Takes away what is no guess worth making, and the guess that stands in the line of usage as if
-/// it were required. `command` is the whole command line, `words` what was typed.
+/// What other programs call what a command does, and the commands.
+const OTHER_NAMES: [(&str, &[&str]); 9] = [
+    ("cp", &["put", "get"]),
+    ("copy", &["put", "get", "clone"]),
+    ("create", &["build", "mkfs"]),
+    ("df", &["info", "stats"]),
+    ("dump", &["info", "get"]),
+    ("extract", &["get", "untar"]),
+    ("pull", &["get"]),
+    ("push", &["put"]),
+    ("resize", &["grow", "shrink"]),
+];
+
+/// Takes away what is no guess worth making, and what stands in the line of usage as if it were
+/// required: the guess, or options that were typed. `command` is the whole command line, `words`
+/// what was typed.
 pub fn without_far_guesses(mut error: Error, mut command: Command, words: &[String]) -> Error {
-    if error.kind() != ErrorKind::UnknownArgument {
-        return error;
+    match error.kind() {
+        ErrorKind::UnknownArgument => keep_near(
+            &mut error,
+            ContextKind::InvalidArg,
+            ContextKind::SuggestedArg,
+        ),
+        ErrorKind::InvalidSubcommand => keep_near(
+            &mut error,
+            ContextKind::InvalidSubcommand,
+            ContextKind::SuggestedSubcommand,
+        ),
+        _ => {}
     }
-    let text = |kind| match error.get(kind) {
-        Some(ContextValue::String(text)) => Some(text.clone()),
-        _ => None,
-    };
-    let (typed, guess) = (
-        text(ContextKind::InvalidArg),
-        text(ContextKind::SuggestedArg),
-    );
-    let is_near = |guess: &String| typed.as_ref().is_some_and(|typed| is_near(typed, guess));
-    if guess.is_some_and(|guess| !is_near(&guess)) {
-        error.remove(ContextKind::SuggestedArg);
+    if error.get(ContextKind::Usage).is_none() {
+        return error;
     }
     command.build();
     let subcommand = words
@@ -38,7 +53,29 @@ pub fn without_far_guesses(mut error: Error, mut command: Command, words: &[Stri
     error
 }
 
-/// Whether one option may have been typed for the other.
+/// Takes away the guesses that are not near to what was typed.
+fn keep_near(error: &mut Error, typed: ContextKind, guessed: ContextKind) {
+    let Some(ContextValue::String(typed)) = error.get(typed).cloned() else {
+        return;
+    };
+    let other = OTHER_NAMES.iter().find(|(name, _)| *name == typed);
+    let other = other.filter(|_| guessed == ContextKind::SuggestedSubcommand);
+    let near: Vec<String> = match (other, error.get(guessed)) {
+        (Some((_, commands)), _) => commands.iter().map(ToString::to_string).collect(),
+        (None, Some(ContextValue::String(guess))) if !is_near(&typed, guess) => Vec::new(),
+        (None, Some(ContextValue::Strings(guesses))) => {
+            let near = guesses.iter().filter(|guess| is_near(&typed, guess));
+            near.cloned().collect()
+        }
+        _ => return,
+    };
+    error.remove(guessed);
+    if !near.is_empty() {
+        error.insert(guessed, ContextValue::Strings(near));
+    }
+}
+
+/// Whether one option or command may have been typed for the other.
 fn is_near(typed: &str, guess: &str) -> bool {
     let name = |option: &str| {
         let name = option.trim_start_matches('-');
@@ -62,6 +99,8 @@ mod tests {
             ("--onwer", "--owner"),
             ("--recursive-all", "--recursive"),
             ("--quie", "--quiet"),
+            ("lss", "ls"),
+            ("umonut", "umount"),
         ] {
             assert!(is_near(typed, guess), "{typed} {guess}");
         }
@@ -69,6 +108,7 @@ mod tests {
             ("--partition", "--max-ratio"),
             ("--selinux", "--symlink"),
             ("--ab", "--xy"),
+            ("frobnicate", "fallocate"),
         ] {
             assert!(!is_near(typed, guess), "{typed} {guess}");
         }

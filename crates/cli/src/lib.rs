@@ -204,12 +204,19 @@ fn not_a_command(error: &clap::Error, words: &[OsString], is_json: bool) -> Exit
             text.replace(&*word, &harmless(&word))
         });
         let lines: Vec<_> = text.trim_end().lines().map(harmless).collect();
-        _ = writeln!(std::io::stderr(), "{}", lines.join("\n"));
+        let text = format!("{}\n", lines.join("\n"));
+        let mut stderr = std::io::stderr();
+        _ = stderr.write_all(folded::for_terminal(&text, &stderr).as_bytes());
         return Exit::Usage;
     }
-    let printed = match (error.use_stderr(), error.kind()) {
-        // The first page of the command, which clap does not fold at words.
-        (false, ErrorKind::DisplayHelp) => print_folded(&error.render().to_string()),
+    // What clap does not fold at words.
+    let text = error.render().to_string();
+    let printed = match error.use_stderr() {
+        true if folded::is_too_narrow(&text, &std::io::stderr()) => {
+            let mut stderr = std::io::stderr();
+            stderr.write_all(folded::for_terminal(&text, &stderr).as_bytes())
+        }
+        false if error.kind() == ErrorKind::DisplayHelp => print_folded(&text),
         _ => error.print(),
     };
     let printed = printed.and_then(|()| std::io::stdout().flush());

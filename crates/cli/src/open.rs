@@ -2,6 +2,7 @@
 
 use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
 use std::os::fd::RawFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -287,13 +288,26 @@ pub fn writable(image: &Path) -> Result<FileDevice, Failure> {
     whole.map_err(|error| match error {
         BlockError::Open { ref source, .. } if source.kind() == PermissionDenied => {
             let failure = device_failure(image, &error);
-            failure.hint(MAKE_WRITABLE).with_exit(Exit::Denied)
+            failure.hint(who_may(image)).with_exit(Exit::Denied)
         }
         BlockError::Open { ref source, .. } if source.kind() == ReadOnlyFilesystem => {
             device_failure(image, &error).hint(MAKE_WRITABLE)
         }
         _ => device_failure(image, &error),
     })
+}
+
+/// What to do where the caller may not write an image.
+fn who_may(image: &Path) -> String {
+    let user = rustix::process::geteuid();
+    match std::fs::metadata(image) {
+        Ok(found) if !user.is_root() && found.uid() != user.as_raw() => format!(
+            "it belongs to user {}, who can make it writable, or do this; or only read it \
+             (`mount -o ro`)",
+            found.uid()
+        ),
+        _ => MAKE_WRITABLE.to_owned(),
+    }
 }
 
 /// For readers that rely on an image that no other program changes.

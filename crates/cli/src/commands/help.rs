@@ -15,6 +15,9 @@ const PROFILES: &str = "profiles";
 /// The topic whose page is made of the tables of problems.
 const PROBLEMS: &str = "problems";
 
+/// Columns of a page at most.
+const WIDTH: usize = 100;
+
 /// Explain a command or a topic
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
@@ -45,6 +48,9 @@ pub fn run(args: &HelpArgs, mut command: Command, out: &mut Output) -> Result<Ex
     }
     if subject == PROBLEMS {
         return print(&problem_page(), out);
+    }
+    if let Some(columns) = folded::columns(&stdout()) {
+        command = command.term_width(columns.min(WIDTH));
     }
     command.build();
     match command.find_subcommand_mut(subject) {

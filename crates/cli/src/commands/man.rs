@@ -84,7 +84,7 @@ fn page(command: &Command, name: &str, out: &mut Output) -> io::Result<()> {
     man.render_options_section(out)?;
     if command.get_name() == "mount" {
         writeln!(out, ".SH MOUNT OPTIONS\n.nf")?;
-        mount_help::print(out)?;
+        mount_help::print(out, mount_help::WIDTH)?;
         writeln!(out, ".fi")?;
     }
     let end = command.get_after_help().map(ToString::to_string);

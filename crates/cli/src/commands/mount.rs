@@ -31,6 +31,7 @@ use crate::args::PlaceArgs;
 use crate::background;
 use crate::failure::{Exit, Failure};
 use crate::file_limit;
+use crate::folded;
 use crate::grower::Resize;
 use crate::json::Json;
 use crate::listener::{Listener, Socket};
@@ -197,7 +198,10 @@ pub fn run(args: &MountArgs, out: &mut Output) -> Result<Exit, Failure> {
     if args.help_options {
         match args.json {
             true => out.write_all(mount_help::json().as_bytes())?,
-            false => mount_help::print(out)?,
+            false => {
+                let columns = folded::columns(&io::stdout()).unwrap_or(mount_help::WIDTH);
+                mount_help::print(out, columns.min(mount_help::WIDTH))?;
+            }
         }
         return Ok(Exit::Success);
     }

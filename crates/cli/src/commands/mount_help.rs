@@ -10,16 +10,17 @@ use crate::mount_options::{NOTED, REFUSED, WITHOUT_EFFECT, subjects};
 
 /// Column in which the help of an option begins.
 const HELP_AT: usize = 30;
-/// Columns of a line.
-const WIDTH: usize = 100;
+/// Columns of a line at most.
+pub const WIDTH: usize = 100;
 
 /// Prints all options with their ranges and defaults, those that have no effect, and those that are
-/// refused.
-pub fn print(out: &mut Output) -> io::Result<()> {
+/// refused, on lines of so many columns.
+pub fn print(out: &mut Output, width: usize) -> io::Result<()> {
     for subject in subjects() {
         writeln!(out, "{}:", subject.title)?;
         for row in &subject.rows {
-            entry(out, &row.usage, &format!("{}{}", row.help, details(row)))?;
+            let help = format!("{}{}", row.help, details(row));
+            entry(out, &row.usage, &help, width)?;
         }
         writeln!(out)?;
     }
@@ -28,20 +29,20 @@ pub fn print(out: &mut Output) -> io::Result<()> {
         "Accepted without effect, as they describe what is always so:"
     )?;
     write!(out, " ")?;
-    paragraph(out, 1, 2, &WITHOUT_EFFECT.join(" "))?;
+    paragraph(out, 1, 2, &WITHOUT_EFFECT.join(" "), width)?;
     writeln!(out, "\nAccepted with a note, without effect:")?;
     for noted in NOTED {
-        entry(out, noted.name, noted.why)?;
+        entry(out, noted.name, noted.why, width)?;
     }
     writeln!(out, "\nRefused:")?;
     for refused in REFUSED {
-        entry(out, refused.name, refused.why)?;
+        entry(out, refused.name, refused.why, width)?;
     }
     Ok(())
 }
 
 /// An option and its help, in two columns.
-fn entry(out: &mut Output, usage: &str, help: &str) -> io::Result<()> {
+fn entry(out: &mut Output, usage: &str, help: &str, width: usize) -> io::Result<()> {
     write!(out, "  {usage}")?;
     let mut at = usage.len() + 2;
     if at >= HELP_AT {
@@ -49,13 +50,19 @@ fn entry(out: &mut Output, usage: &str, help: &str) -> io::Result<()> {
         at = 0;
     }
     write!(out, "{:1$}", "", HELP_AT - 1 - at)?;
-    paragraph(out, HELP_AT - 1, HELP_AT, help)
+    paragraph(out, HELP_AT - 1, HELP_AT, help, width)
 }
 
-/// Words on lines of [`WIDTH`] columns, the first of which is filled up to `at`.
-fn paragraph(out: &mut Output, mut at: usize, indent: usize, text: &str) -> io::Result<()> {
+/// Words on lines of `width` columns, the first of which is filled up to `at`.
+fn paragraph(
+    out: &mut Output,
+    mut at: usize,
+    indent: usize,
+    text: &str,
+    width: usize,
+) -> io::Result<()> {
     for word in text.split(' ') {
-        if at + 1 + word.len() > WIDTH {
+        if at + 1 + word.len() > width {
             write!(out, "\n{:1$}", "", indent - 1)?;
             at = indent - 1;
         }

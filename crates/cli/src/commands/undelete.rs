@@ -22,6 +22,7 @@ use crate::deleted::{self, Deleted, Deletions, Kept};
 use crate::examination::counted;
 use crate::failure::{Complaints, Exit, Failure};
 use crate::find_filter::glob;
+use crate::folded;
 use crate::json::Json;
 use crate::kernel_mount;
 use crate::open;
@@ -274,19 +275,26 @@ fn list(args: &UndeleteArgs, found: &Deletions, out: &mut Output) -> Result<Exit
             origin(file),
         )?;
     }
-    let whole = found.files.iter().filter(|file| file.is_whole()).count();
-    writeln!(
-        out,
-        "{} can be put back, {whole} of {} found; of {} nothing is left; {} not looked into",
-        counted(whole as u64, "deleted file"),
-        found.files.len(),
-        counted(found.gone, "deleted file"),
-        match found.directories {
-            1 => "1 deleted directory is".to_owned(),
-            count => format!("{count} deleted directories are"),
-        }
-    )?;
+    let text = format!("{}\n", summary(found));
+    out.write_all(folded::for_terminal(&text, &std::io::stdout()).as_bytes())?;
     Ok(Exit::Success)
+}
+
+/// What can be put back, and what was not found out.
+fn summary(found: &Deletions) -> String {
+    let whole = found.files.iter().filter(|file| file.is_whole()).count();
+    let of = counted(found.files.len() as u64, "deleted file");
+    let mut text = format!("{whole} of {of} can be put back");
+    if found.gone > 0 {
+        let more = counted(found.gone, "more deleted file");
+        text += &format!("; of {more} nothing is left");
+    }
+    match found.directories {
+        0 => {}
+        1 => text += "; 1 deleted directory was not searched",
+        count => text += &format!("; {count} deleted directories were not searched"),
+    }
+    text
 }
 
 /// Where the inode comes from.

@@ -93,6 +93,15 @@ fn only_near_options_are_guessed_and_none_stands_in_the_usage() {
             "{usage}"
         );
     }
+    // What was typed is not required either.
+    let [_, said] = ends(&["build", "--gpt=root", "source", "-o", "image"], 2);
+    assert!(said.contains("Usage: uext4 build [OPTIONS] "), "{said}");
+    for (command, is_guessed) in [("frobnicate", false), ("umonut", true)] {
+        let [_, said] = ends(&[command], 2);
+        assert_eq!(said.contains("similar"), is_guessed, "{said}");
+    }
+    let [_, said] = ends(&["resize"], 2);
+    assert!(said.contains("'grow', 'shrink'"), "{said}");
 }
 
 #[test]
@@ -100,6 +109,8 @@ fn what_is_no_file_says_what_to_do() {
     for (image, step) in [
         ("https://host/disk.img", "curl -O https://host/disk.img"),
         ("nbd://host/disk", "qemu-nbd -c"),
+        ("s3://bucket/disk.img", "copy it to a file first"),
+        ("-", "store it first"),
         (
             "oci-archive:box.tar",
             "uext4 build oci-archive:box.tar -o disk.img",

@@ -173,6 +173,14 @@ fn an_image_that_may_not_be_written_stays_as_it_is() {
     let mut command = match rustix::process::geteuid().is_root() {
         true if !has_tool("setpriv") => return,
         true => {
+            let output = Command::new("setpriv")
+                .args(["--reuid=65534", "--clear-groups", text(&program)])
+                .args(["mkdir", text(&image), "/dir"])
+                .output()
+                .unwrap();
+            let printed = String::from_utf8_lossy(&output.stderr);
+            assert!(printed.contains("it belongs to user 0"), "{printed}");
+            std::os::unix::fs::chown(&image, Some(65534), None).unwrap();
             let mut command = Command::new("setpriv");
             command.args(["--reuid=65534", "--clear-groups", text(&program)]);
             command

@@ -68,11 +68,15 @@ fn a_narrow_terminal_gets_whole_words() {
         "help sizes",
         "help examples",
         "help exit-codes",
+        "help ls",
         "doctor",
         "ls none.img",
+        "",
+        "frobnicate",
+        "build --frobnicated-by-a-very-long-option source -o image",
     ] {
         let line = format!("stty cols 60; {UEXT4} {command}");
-        let Some(shown) = on_terminal(&line, &[]) else {
+        let Some(shown) = on_terminal(&line, &[("NO_COLOR", "1")]) else {
             return;
         };
         let wide = uext4(&command.split_whitespace().collect::<Vec<_>>());

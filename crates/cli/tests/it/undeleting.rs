@@ -145,7 +145,7 @@ fn overwrite_log(path: &Path) {
 fn assert_nothing_is_left(image: &Path) {
     let (_, printed) = ended(&["undelete", text(image)]);
     assert!(
-        printed.starts_with("0 deleted files can be put back"),
+        printed.starts_with("0 of 0 deleted files can be put back"),
         "{printed}"
     );
     assert!(listed(image).is_empty());
