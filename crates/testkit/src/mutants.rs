@@ -11,17 +11,19 @@
 //! structure, or its own: a loop), bits, wiped and random runs, a copy of another structure of its
 //! kind, or an exchange with one. Of four changes one leaves the checksum as it was.
 //!
-//! The kernel gives files random generation numbers and times: the structures and fields of a seed
-//! are the same in every run, and within a run so are all bytes.
+//! The images are stored: a seed is the same bytes in every run, on every machine.
 
 pub mod bases;
 mod change;
 pub mod comparison;
 mod fields;
+#[cfg(test)]
 mod fill;
 mod kinds;
 mod limits;
 mod log;
+#[cfg(test)]
+mod making;
 pub mod oracle;
 mod pieces;
 mod places;
@@ -67,9 +69,9 @@ impl fmt::Display for Mutant {
 }
 
 impl Mutant {
-    /// The mutant of a seed; `None` if this machine cannot make its image.
-    pub fn new(seed: u64) -> Option<Self> {
-        let base = bases::get((seed % bases::ALL.len() as u64) as usize)?;
+    /// The mutant of a seed.
+    pub fn new(seed: u64) -> Self {
+        let base = bases::get((seed % bases::ALL.len() as u64) as usize);
         let mut t = Target::new(&base.survey, Sums::Right, seed);
         let mut random = SplitMix64::new(!seed);
         // Few changes are frequent: what a single one does is the clearest.
@@ -78,12 +80,12 @@ impl Mutant {
         let changes = (0..count)
             .map(|_| change::change(&mut t, &base.atlas))
             .collect();
-        Some(Self {
+        Self {
             seed,
             base,
             changes,
             bytes: t.bytes,
-        })
+        }
     }
 }
 

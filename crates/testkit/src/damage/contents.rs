@@ -4,6 +4,7 @@
 //! must not share the faults of those who mend. The image must be consistent.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::hash::{DefaultHasher, Hasher};
 
 use uext4_ondisk::dir_block::inline_parent;
@@ -36,6 +37,14 @@ struct Content {
     names: BTreeMap<Vec<u8>, Ino>,
     /// How it is reached: one of its paths.
     path: String,
+}
+
+/// An attribute of a file, whichever.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Attribute {
+    index: u8,
+    name: String,
+    digest: u64,
 }
 
 /// What a name leads to.
@@ -94,17 +103,29 @@ impl Contents {
     }
 
     /// What of the files of `before` the `other` still holds and this does not, whatever the names
-    /// are: a line for each, the first few.
+    /// are: contents and attributes, a line for each, the first few.
     pub fn loses(&self, other: &Self, before: &Self) -> Vec<String> {
-        let [ours, theirs, before] = [self, other, before].map(Self::held);
-        let count = |all: &BTreeMap<Held, Vec<&str>>, held| all.get(held).map_or(0, Vec::len);
-        let lost = before.iter().filter_map(|(held, paths)| {
-            let kept = count(&theirs, held).min(paths.len());
-            let missing = kept.saturating_sub(count(&ours, held));
-            let path = paths.first()?;
-            (missing > 0).then(|| format!("{missing} of {kept} of {held:?}, such as {path}"))
-        });
-        lost.take(5).collect()
+        let all = [self, other, before];
+        let mut lost = fewer(all.map(Self::held));
+        lost.extend(fewer(all.map(Self::attributes)));
+        lost.truncate(5);
+        lost
+    }
+
+    /// All attributes, and the paths of the files that have them.
+    fn attributes(&self) -> Shown<'_, Attribute> {
+        let mut all = Shown::new();
+        for content in self.inodes.values() {
+            for ((index, name), &digest) in &content.attributes {
+                let attribute = Attribute {
+                    index: *index,
+                    name: String::from_utf8_lossy(name).into_owned(),
+                    digest,
+                };
+                all.entry(attribute).or_default().push(&content.path);
+            }
+        }
+        all
     }
 
     /// The names of `before` that the `other` still has and this does not, each for a file of the
@@ -139,8 +160,8 @@ impl Contents {
     }
 
     /// What the names lead to, and the paths of each. Of directories all are alike.
-    fn held(&self) -> BTreeMap<Held, Vec<&str>> {
-        let mut all = BTreeMap::<_, Vec<_>>::new();
+    fn held(&self) -> Shown<'_, Held> {
+        let mut all = Shown::new();
         let names = self.inodes.values().flat_map(|content| &content.names);
         let children = names.filter_map(|(name, child)| Some((name, self.inodes.get(child)?)));
         for (name, content) in children {
@@ -155,7 +176,7 @@ impl Contents {
                 size: if is_directory { 0 } else { content.size },
                 digest: content.digest,
             };
-            all.entry(held).or_default().push(content.path.as_str());
+            all.entry(held).or_default().push(&content.path);
         }
         all
     }
@@ -182,6 +203,21 @@ impl Contents {
         });
         lines.take(5).collect()
     }
+}
+
+/// Things, and the paths of all that show them.
+type Shown<'a, T> = BTreeMap<T, Vec<&'a str>>;
+
+/// What the first has fewer of than the second, as far as the third had it.
+fn fewer<T: Ord + Debug>([ours, theirs, before]: [Shown<'_, T>; 3]) -> Vec<String> {
+    let count = |all: &Shown<'_, T>, thing| all.get(thing).map_or(0, Vec::len);
+    let lost = before.iter().filter_map(|(thing, paths)| {
+        let kept = count(&theirs, thing).min(paths.len());
+        let missing = kept.saturating_sub(count(&ours, thing));
+        let path = paths.first()?;
+        (missing > 0).then(|| format!("{missing} of {kept} of {thing:?}, such as {path}"))
+    });
+    lost.collect()
 }
 
 impl Content {

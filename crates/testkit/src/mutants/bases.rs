@@ -1,16 +1,34 @@
 //! Seventeen small images of different features, filled by the kernel; some with a log that is to
 //! be replayed, with orphans, or with fast commits.
+//!
+//! The kernel gives each file a random generation number, and the time of the day. So the images
+//! are stored, and a seed is the same mutant in every run, on every machine, without a mount.
+//! The tests of this module's neighbour `making` make them, and compare that with what is stored.
 
-use std::fs::{self, File};
-use std::path::Path;
 use std::sync::OnceLock;
 
+use super::Atlas;
 pub use super::kinds::{ALL, BaseKind, Left};
-use super::{Atlas, fill};
 use crate::damage::{Contents, Survey};
-use crate::e2fsprogs::{assert_clean, e2fsck, mke2fs};
-use crate::loops::{Mount, can_mount};
-use crate::tools::{copy_image, scratch};
+
+/// Bytes of the largest image.
+const BYTES_MAX: usize = 16 << 20;
+
+macro_rules! stored {
+    ($($name:literal)*) => {
+        &[$((
+            $name,
+            include_bytes!(concat!("../../images/", $name, ".img.zst")).as_slice(),
+        )),*]
+    };
+}
+
+/// The images by their names. What the kernel makes of one whose log waits is `NAME.settled`.
+const STORED: &[(&str, &[u8])] = stored!(
+    "ext2" "ext3" "ext3.settled" "k1" "k2" "k4" "gdt-csum" "no-csum" "inline" "bigalloc" "meta-bg"
+    "quota" "ea-inode" "orphan-file" "orphan-file.settled" "orphan-list" "orphan-list.settled"
+    "mmp" "fast-commit" "fast-commit.settled" "large-dir"
+);
 
 /// An image to be changed, and what is known of it.
 #[derive(Debug)]
@@ -25,112 +43,49 @@ pub struct Base {
     pub contents: Contents,
 }
 
-/// The image of this index of [`ALL`], made once in a run; `None`, and said why, if this machine
-/// cannot make it.
-pub fn get(index: usize) -> Option<&'static Base> {
-    static BASES: [OnceLock<Option<Base>>; ALL.len()] = [const { OnceLock::new() }; ALL.len()];
-    let base = BASES[index].get_or_init(|| {
-        let base = make(ALL[index]);
-        if base.is_none() {
-            println!("skipped: {}: needs a mount by the kernel", ALL[index].name);
+impl Base {
+    /// Of the bytes of an image, and of what becomes of it where its log waits.
+    #[track_caller]
+    pub(super) fn new(kind: BaseKind, image: Vec<u8>, settled: Option<Vec<u8>>) -> Self {
+        let survey = Survey::new(image);
+        let contents = match settled {
+            Some(settled) => Contents::new(&Survey::new(settled)),
+            None => Contents::new(&survey),
+        };
+        Self {
+            kind,
+            atlas: Atlas::new(&survey),
+            survey,
+            contents,
         }
-        base
-    });
-    base.as_ref()
+    }
+}
+
+/// The image of this index of [`ALL`], unpacked once in a run.
+#[track_caller]
+pub fn get(index: usize) -> &'static Base {
+    static BASES: [OnceLock<Base>; ALL.len()] = [const { OnceLock::new() }; ALL.len()];
+    BASES[index].get_or_init(|| {
+        let kind = ALL[index];
+        let image = stored(kind.name).unwrap_or_else(|| panic!("{} is not stored", kind.name));
+        Base::new(kind, image, stored(&settled(kind.name)))
+    })
 }
 
 /// The image of this name, as [`get`].
 #[track_caller]
-pub fn named(name: &str) -> Option<&'static Base> {
+pub fn named(name: &str) -> &'static Base {
     let index = ALL.iter().position(|kind| kind.name == name);
     get(index.unwrap_or_else(|| panic!("no image {name}")))
 }
 
-#[track_caller]
-fn make(kind: BaseKind) -> Option<Base> {
-    let dir = scratch();
-    let image = filled(kind, dir.path())?;
-    let survey = Survey::new(fs::read(&image).unwrap());
-    if kind.left != Left::Unmounted {
-        // The kernel completes what waits.
-        drop(Mount::new(&image, "rw"));
-    }
-    assert_clean(&image);
-    let contents = Contents::new(&Survey::new(fs::read(&image).unwrap()));
-    let atlas = Atlas::new(&survey);
-    Some(Base {
-        kind,
-        survey,
-        atlas,
-        contents,
-    })
+/// The name that an image has when its log is replayed.
+pub(super) fn settled(name: &str) -> String {
+    format!("{name}.settled")
 }
 
-/// Makes the image of a kind in a directory.
-#[track_caller]
-fn filled(kind: BaseKind, dir: &Path) -> Option<std::path::PathBuf> {
-    let image = dir.join("image");
-    if can_mount() {
-        format(kind, &image, None);
-        if let Ok(mount) = Mount::attempt(&image, kind.mount) {
-            fill::plant(mount.path(), kind);
-            fill::plant_by_kernel(mount.path(), kind);
-            drop(mount);
-            assert_clean(&image);
-            return Some(left(kind, image));
-        }
-    }
-    if kind.left != Left::Unmounted {
-        return None;
-    }
-    println!("{}: filled by mke2fs", kind.name);
-    let tree = dir.join("tree");
-    fs::create_dir(&tree).unwrap();
-    fill::plant(&tree, kind);
-    format(kind, &image, Some(&tree));
-    // The kernel would have hashed the large directory: so does e2fsck.
-    e2fsck(&image, "-fyD");
-    assert_clean(&image);
-    Some(image)
-}
-
-/// Makes the file system, with the contents of a directory if there is one.
-#[track_caller]
-fn format(kind: BaseKind, image: &Path, tree: Option<&Path>) {
-    // mke2fs leaves out an empty end.
-    let file = File::create(image).unwrap();
-    file.set_len(kind.kib << 10).unwrap();
-    let extended = format!(
-        "lazy_itable_init=0,lazy_journal_init=0,hash_seed=01234567-89ab-4def-8123-000000000000,{}",
-        kind.extended
-    );
-    let mut options: Vec<&str> = kind.options.split_whitespace().collect();
-    options.extend([
-        "-U",
-        "01234567-89ab-4def-8123-456789abcdef",
-        "-E",
-        &extended,
-    ]);
-    options.extend(["-N", "256", "-m", "0"]);
-    if let Some(tree) = tree {
-        options.extend(["-d", tree.to_str().unwrap()]);
-    }
-    mke2fs(image, options, &format!("{}k", kind.kib));
-}
-
-/// The image as it is to be left: as it is, or a copy of it in use.
-#[track_caller]
-fn left(kind: BaseKind, image: std::path::PathBuf) -> std::path::PathBuf {
-    if kind.left == Left::Unmounted {
-        return image;
-    }
-    let mount = Mount::new(&image, kind.mount);
-    let open = match kind.left {
-        Left::FastCommits => fill::change_fast(mount.path()),
-        Left::Orphans => fill::change(mount.path(), 5),
-        _ => fill::change(mount.path(), 0),
-    };
-    let copy = copy_image(&image, "left");
-    drop(open);
-    copy
+fn stored(name: &str) -> Option<Vec<u8>> {
+    let (_, packed) = STORED.iter().find(|(stored, _)| *stored == name)?;
+    // OK to unwrap: it is part of this program.
+    Some(zstd::bulk::decompress(packed, BYTES_MAX).unwrap())
 }
