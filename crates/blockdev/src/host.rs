@@ -103,7 +103,7 @@ pub fn has_locked(process: u32, file: &File) -> bool {
 /// Where the kernel's table of locks has a file: the device of the file system, which is not
 /// always the one that stat(2) reports, and the number of the inode.
 fn place_of_locks(file: &File) -> Option<String> {
-    let info = text(&format!("/proc/self/fdinfo/{}", file.as_raw_fd()))?;
+    let info = text(format!("/proc/self/fdinfo/{}", file.as_raw_fd()))?;
     let of = |name: &str| info.lines().find_map(|line| line.strip_prefix(name));
     let (mount, inode) = (of("mnt_id:")?.trim(), of("ino:")?.trim());
     let mounts = table("/proc/self/mountinfo")?;

@@ -86,6 +86,8 @@ impl Footer {
 
 #[cfg(test)]
 mod tests {
+    use zerocopy::IntoBytes;
+
     use super::*;
     use crate::MemoryDevice;
 
@@ -93,9 +95,9 @@ mod tests {
         let mut bytes = [0; LEN];
         bytes[..4].copy_from_slice(&SIGNATURE);
         bytes[7] = 1;
-        bytes[12..20].copy_from_slice(&image_len.to_be_bytes());
-        bytes[20..28].copy_from_slice(&8192_u64.to_be_bytes());
-        bytes[28..36].copy_from_slice(&256_u64.to_be_bytes());
+        bytes[12..20].copy_from_slice(U64::new(image_len).as_bytes());
+        bytes[20..28].copy_from_slice(U64::new(8192).as_bytes());
+        bytes[28..36].copy_from_slice(U64::new(256).as_bytes());
         bytes
     }
 

@@ -10,6 +10,7 @@ use crate::show::escaped;
 
 /// Why a device cannot be used, and what to do.
 pub fn device_failure(image: &Path, error: &BlockError) -> Failure {
+    let of_image = |exit| Failure::new(exit, format_args!("{}: {error}", image.display()));
     match error {
         // They name the path themselves.
         BlockError::Open { source, .. } if source.kind() == PermissionDenied => {
@@ -60,29 +61,20 @@ pub fn device_failure(image: &Path, error: &BlockError) -> Failure {
         )),
         BlockError::Verified { .. }
         | BlockError::VerifiedBoot { .. }
-        | BlockError::ReadOnlyPartition { .. } => {
-            Failure::new(Exit::CouldNot, format_args!("{}: {error}", image.display()))
-                .hint(DROP_VERITY)
-        }
-        BlockError::InPartitionTable { .. } => {
-            Failure::new(Exit::CouldNot, format_args!("{}: {error}", image.display()))
-                .hint("give the byte where a partition begins, or --partition N")
-        }
-        BlockError::HiddenPartitions { .. } => {
-            Failure::new(Exit::Damaged, format_args!("{}: {error}", image.display())).hint(
-                "give the size of the file system, so that it ends before another partition; or \
-                 repair the table first, as with gdisk",
-            )
-        }
+        | BlockError::ReadOnlyPartition { .. } => of_image(Exit::CouldNot).hint(DROP_VERITY),
+        BlockError::InPartitionTable { .. } => of_image(Exit::CouldNot)
+            .hint("give the byte where a partition begins, or --partition N"),
+        BlockError::HiddenPartitions { .. } => of_image(Exit::Damaged).hint(
+            "give the size of the file system, so that it ends before another partition; or \
+             repair the table first, as with gdisk",
+        ),
         BlockError::Overlap { .. } => {
-            Failure::new(Exit::CouldNot, format_args!("{}: {error}", image.display()))
-                .hint("give a size that ends before it, or another partition")
+            of_image(Exit::CouldNot).hint("give a size that ends before it, or another partition")
         }
         BlockError::Partition(_) => {
-            Failure::new(Exit::Damaged, format_args!("{}: {error}", image.display()))
-                .hint("say where the file system begins with --offset BYTES")
+            of_image(Exit::Damaged).hint("say where the file system begins with --offset BYTES")
         }
-        _ => Failure::new(Exit::CouldNot, format_args!("{}: {error}", image.display())),
+        _ => of_image(Exit::CouldNot),
     }
 }
 

@@ -269,7 +269,7 @@ struct Clients {
 }
 
 impl Clients {
-    /// Answers a question that comes without a path: whoever asks must have the image.
+    /// Answers a question that comes without a path: the one who asks must have the image.
     fn reply_at_door(
         &self,
         mut stream: UnixStream,

@@ -20,6 +20,7 @@ pub mod command;
 
 use std::collections::BTreeMap;
 use std::os::fd::RawFd;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use landlock::{
@@ -118,8 +119,13 @@ fn leave(rules: &[Rule], network: Network, scope: BitFlags<Scope>) -> Result<boo
     }
     let mut created = ruleset.scope(scope)?.create()?;
     for (path, access) in rules {
-        // A pipe without a name has no place in a file system, and can be opened all the same.
-        if std::fs::canonicalize(path).is_err() {
+        // A pipe without a name has no place in a file system, and can be opened all the same. A
+        // file whose name was removed has one.
+        let kind = std::fs::metadata(path).map(|found| found.file_type());
+        let is_named = |path: &Path| std::fs::canonicalize(path).is_ok();
+        let has_place =
+            kind.is_ok_and(|kind| !(kind.is_fifo() || kind.is_socket()) || is_named(path));
+        if !has_place {
             continue;
         }
         created = created.add_rules(path_beneath_rules([path], *access))?;

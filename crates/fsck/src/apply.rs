@@ -21,9 +21,9 @@ use crate::undo;
 /// With multiple mount protection its block is claimed meanwhile; `pause` waits for other hosts.
 ///
 /// # Errors
-/// [`crate::Error::NoLogRoom`] if the file system has no room for the redo log, and there is no undo
-/// file; [`crate::Error::Refused`] if the undo file cannot be made. Nothing was written then. Of
-/// the device.
+/// [`crate::Error::NoLogRoom`] if the file system has no room for the redo log, and there is no
+/// undo file; [`crate::Error::Refused`] if the undo file cannot be made. Nothing was written then.
+/// Of the device.
 pub fn in_place(
     device: &dyn BlockDevice,
     plan: &Overlay,

@@ -262,7 +262,8 @@ impl ClusterSet {
         })
     }
 
-    /// Calls `each` for each run of clusters that this set and another of the same file system have.
+    /// Calls `each` for each run of clusters that this set and another of the same file system
+    /// have.
     pub fn each_common(&self, other: &Self, mut each: impl FnMut(Range<u64>)) {
         let mut open = 0..0;
         for group in 0..self.groups.len() as u32 {

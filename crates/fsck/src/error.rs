@@ -59,8 +59,8 @@ pub enum Error {
     /// There is no room in the file system, nor in its journal, for the redo log.
     #[error(
         "no room is left in the file system for the log of {blocks} blocks that keeps a repair in \
-         place safe from power cuts; nothing was written. With an undo file (--undo), or into a copy \
-         (--into), none is needed"
+         place safe from power cuts; nothing was written. With an undo file (--undo), or into a \
+         copy (--into), none is needed"
     )]
     NoLogRoom {
         /// How many blocks change.

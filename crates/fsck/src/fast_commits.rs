@@ -48,8 +48,8 @@ pub struct Replayed {
     pub held: Held,
 }
 
-/// Replays fast commits; `held` is what orphans held before. Where clusters have several owners, directories may lie in the data of
-/// others, so that nothing is replayed.
+/// Replays fast commits; `held` is what orphans held before. Where clusters have several owners,
+/// directories may lie in the data of others, so that nothing is replayed.
 ///
 /// # Errors
 /// Of the device and of the overlay; [`crate::Error::Cancelled`].

@@ -107,7 +107,8 @@ fn list(
                 at,
                 &orphan,
                 options,
-                (cause, findings),
+                cause,
+                findings,
                 &mut released.held,
             )?;
         }
@@ -154,7 +155,8 @@ fn release(
     ino: Ino,
     orphan: &RawInode,
     options: &Options,
-    (cause, findings): (Cause, &Findings<'_>),
+    cause: Cause,
+    findings: &Findings<'_>,
     held: &mut Held,
 ) -> Result<()> {
     let links = orphan.i_links_count.get();

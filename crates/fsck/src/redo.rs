@@ -157,8 +157,8 @@ impl Writes {
     /// Writes all changes of `plan` to `device`, the one below it, as the head of this file says.
     ///
     /// # Errors
-    /// Of the device: then the next run finishes what was begun. [`Error::NoLogRoom`] if there is no
-    /// room for a log: nothing was written then.
+    /// Of the device: then the next run finishes what was begun. [`Error::NoLogRoom`] if there is
+    /// no room for a log: nothing was written then.
     pub fn write(&self, device: &dyn BlockDevice, plan: &Overlay) -> Result<()> {
         if self.numbers.is_empty() {
             return Ok(());

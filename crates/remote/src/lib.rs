@@ -20,8 +20,8 @@
 //! A command that only reads asks for no operation: it reads the image itself, as it is at one
 //! moment ([`snapshot`]).
 //!
-//! A path is resolved by the engine, as root: who may connect, and with which [`rights`], is decided
-//! where the socket is. Nothing of a command line is parsed by the serving process.
+//! A path is resolved by the engine, as root: who may connect, and with which [`rights`], is
+//! decided where the socket is. Nothing of a command line is parsed by the serving process.
 //!
 //! Left out: how the socket is found and made (the command), what the kernel has to forget (the
 //! mount).

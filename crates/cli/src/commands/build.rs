@@ -2,6 +2,7 @@
 
 mod entries;
 mod finish_args;
+mod report;
 
 use std::env;
 use std::io::{ErrorKind, Write};
@@ -17,22 +18,23 @@ use uext4_image::{
 
 use entries::EntryArgs;
 use finish_args::{FinishArgs, is_stream};
+pub use report::print_json;
+use report::warn;
 use uext4_image::oci::{OpenOptions, Platform, RegistryOptions};
 
-use super::{Output, bytes, output};
+use super::{Output, output};
 use crate::args::parse_size;
 use crate::device_failure::device_failure;
 use crate::ending::wait_for_ending;
 use crate::failure::{Exit, Failure};
 use crate::format::{Format, FormatArgs, mkfs_failure, random_uuid};
 use crate::in_disk;
-use crate::json::Json;
 use crate::memory;
 use crate::messages;
 use crate::overwrite::{may_replace, warn_of_name};
 use crate::owner::{self, Owner};
 use crate::phase_bar::PhaseBar;
-use crate::show::{escaped, size_text, uuid_text};
+use crate::show::{size_text, uuid_text};
 
 /// Make an image from directories, tar archives and container layers
 ///
@@ -445,8 +447,8 @@ fn open_more_files() {
 }
 
 /// What to do about an archive that takes much memory.
-pub const MORE_MEMORY: &str = "give the command more than its share of what there is: `--memory 512M`; \
-                           or decompress the archive first";
+pub const MORE_MEMORY: &str =
+    "give it more than its share: `--memory 512M`; or decompress the archive first";
 
 /// Why no image was made, and what to do.
 pub fn failure(image: &Path, error: &Error) -> Failure {
@@ -476,9 +478,10 @@ fn failure_of(image: &Path, error: &Error, bad_path: Exit) -> Failure {
         ),
         Error::InDisk { .. } => failure.hint(in_disk::LARGER),
         Error::DecompressorMemory { .. } => failure.hint(MORE_MEMORY),
-        Error::Entry { source, .. } if matches!(source, uext4::Error::TooManyLinks) => {
-            failure.hint(SPLIT_LINKS)
-        }
+        Error::Entry {
+            source: uext4::Error::TooManyLinks,
+            ..
+        } => failure.hint(SPLIT_LINKS),
         Error::DoesNotFit { .. } => failure.hint("give a larger --size, or leave the size out"),
         _ => failure,
     }
@@ -553,58 +556,5 @@ pub fn print_report(
             writeln!(out, "root hash {hash}")?;
         }
     }
-    Ok(Exit::Success)
-}
-
-fn warn(report: &Report) {
-    for warning in &report.warnings.shown {
-        messages::warning(escaped(warning.as_bytes()));
-    }
-    if report.warnings.more > 0 {
-        messages::warning(format_args!("{} more like these", report.warnings.more));
-    }
-}
-
-/// Reports what was made, as one JSON object.
-///
-/// # Errors
-/// Those of standard output.
-pub fn print_json(image: &Path, report: &Report, out: &mut Output) -> Result<Exit, Failure> {
-    warn(report);
-    let summary = &report.summary;
-    let mut json = Json::new();
-    json.open_object();
-    json.key("image").text(bytes(image.as_os_str()));
-    json.key("uuid").string(&uuid_text(&report.uuid));
-    if let Some(hash) = &report.root_hash {
-        json.key("root_hash").string(&hash.to_string());
-    }
-    if let Some(tree) = &report.hash_tree {
-        finish_args::hash_tree(tree, &mut json);
-    }
-    json.key("size").number(report.image_bytes);
-    json.key("block_size").number(report.block_size);
-    json.key("blocks").number(summary.blocks);
-    json.key("free_blocks").number(summary.free_blocks);
-    json.key("inodes").number(summary.inodes);
-    json.key("free_inodes").number(summary.free_inodes);
-    json.key("entries").number(report.entries);
-    json.key("content_bytes").number(report.content_bytes);
-    json.key("seconds").open_object();
-    for (phase, time) in &report.elapsed {
-        json.key(&format!("{phase:?}").to_lowercase())
-            .decimal(time.as_secs_f64());
-    }
-    json.close_object();
-    json.key("warnings").open_array();
-    report
-        .warnings
-        .shown
-        .iter()
-        .for_each(|warning| json.string(warning));
-    json.close_array();
-    json.close_object();
-    json.end_line();
-    out.write_all(json.as_bytes())?;
     Ok(Exit::Success)
 }

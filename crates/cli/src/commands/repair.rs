@@ -360,9 +360,9 @@ fn without_log(place: &PlaceArgs) -> String {
         (None, None) => String::new(),
     };
     format!(
-        "`uext4 repair -y {at}--undo {undo} {image}` repairs it in place, and `uext4 undo {at}{undo} \
-         {image}` takes that back, also after a power cut; `uext4 repair -y {at}--into {new} {image}` \
-         leaves it as it is"
+        "`uext4 repair -y {at}--undo {undo} {image}` repairs it in place, and `uext4 undo \
+         {at}{undo} {image}` takes that back, also after a power cut; `uext4 repair -y {at}--into \
+         {new} {image}` leaves it as it is"
     )
 }
 

@@ -466,7 +466,7 @@ mod tests {
         let has = |rules: &[Rule], path: &str| rules.iter().any(|(of, _)| of == Path::new(path));
         let of_device = made("/dev/null");
         assert!(has(&of_device, "/dev/null") && !has(&of_device, "/dev"));
-        // Nor of files that nobody asked for.
+        // Nor of files that were not asked for.
         assert!(!has(&of_device, &std::env::temp_dir().to_string_lossy()));
         assert!(has(&made("/var/tmp/none"), "/var/tmp"));
     }

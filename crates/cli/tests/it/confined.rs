@@ -174,7 +174,7 @@ fn an_archive_comes_through_a_pipe_with_a_name() {
         .unwrap();
     let output = uext4(&["untar", "-f", &at("pipe"), &at("image")]);
     let said = String::from_utf8_lossy(&output.stderr);
-    // One that nobody reads waits for ever.
+    // One that is not read waits for ever.
     _ = tar.kill();
     tar.wait().unwrap();
     assert!(output.status.success(), "{said}");

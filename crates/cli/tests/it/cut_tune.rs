@@ -87,15 +87,16 @@ fn a_cut_of_tune_loses_no_file_whatever_command_comes_next() {
         &["grow", path, "+1M"],
     ];
     for (at, cut) in cut_images(&image).iter().enumerate() {
-        for reader in [
-            &["ls", path, "/dir3"][..],
-            &["check", path],
-            &["tar", path, "/dir5"],
+        // A repair that was cut off is a finding.
+        for (reader, code) in [
+            (&["ls", path, "/dir3"][..], 0),
+            (&["check", path], 4),
+            (&["tar", path, "/dir5"], 0),
         ] {
             fs::write(&image, cut).unwrap();
             let output = uext4(reader);
             let said = String::from_utf8_lossy(&output.stderr);
-            assert!(output.status.success(), "{at}, {reader:?}: {said}");
+            assert_eq!(output.status.code(), Some(code), "{at}, {reader:?}: {said}");
             assert!(files(&image) == wanted, "{at}, {reader:?}");
             assert!(fs::read(&image).unwrap() == *cut, "{at}, {reader:?} writes");
         }

@@ -221,11 +221,9 @@ pub fn power_cut(image: &Path) {
     let device = uext4_testkit::loaded(image);
     let options = OpenOptions::default();
     let fs = Volume::open(device.clone(), Arc::new(SystemClock), &options).unwrap();
-    let creation = Creation::directory();
-    let made = fs
-        .root()
-        .unwrap()
-        .create(b"new", NewInode::Directory, &creation);
+    // Without contents: no block may be free.
+    let creation = Creation::file();
+    let made = fs.root().unwrap().create(b"new", NewInode::File, &creation);
     made.unwrap();
     fs.sync().unwrap();
     fs::write(image, device.to_bytes()).unwrap();

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::changing::{done, image, judge};
+use crate::changing::{image, judge};
 use crate::checking::ended;
 use crate::fsck::power_cut;
 use crate::host::{UEXT4, debugfs_write, dumpe2fs, text, uext4, uext4_ok};
@@ -24,29 +24,29 @@ fn free(image: &Path) -> u64 {
         .unwrap()
 }
 
-/// An image without a free block, damaged; in its name is what a shell would divide.
+/// An image with no more than three free blocks, damaged; in its name is what a shell would divide.
+/// With `waits` its journal must be replayed.
 fn full(options: &str, waits: bool) -> Option<(TempDir, PathBuf)> {
     let options: Vec<_> = options.split_whitespace().collect();
     let (scratch, made) = image(&options, 6)?;
     let image = scratch.path().join("it's full.img");
     fs::rename(made, &image).unwrap();
     let source = scratch.path().join("source");
-    fs::write(&source, "contents\n").unwrap();
-    done(&image, &["put", text(&source), "/kept"]);
+    let write = |name: &str, bytes: &[u8]| {
+        fs::write(&source, bytes).unwrap();
+        debugfs_write(&image, [format!("write {} {name}", source.display())]);
+    };
+    write("kept", b"contents\n");
+    // Large files have blocks of their own for their maps.
+    for (n, spare) in [40, 8].into_iter().enumerate() {
+        let blocks = free(&image).saturating_sub(spare) as usize;
+        write(&format!("f{n}"), &vec![0x5A; blocks * 1024]);
+    }
+    while free(&image) > 3 {
+        write(&format!("g{}", free(&image)), &[0x5A; 1024]);
+    }
     if waits {
         power_cut(&image);
-    }
-    // By debugfs, which does not replay the journal. Large files have blocks of their own for maps.
-    for (n, spare) in [40, 8, 2, 0, 0, 0, 0].into_iter().enumerate() {
-        let blocks = free(&image).saturating_sub(spare);
-        fs::write(&source, vec![0x5A; blocks as usize * 1024]).unwrap();
-        let write = format!("write {} f{n}", source.display());
-        crate::host::run("debugfs", &["-w", "-R", &write, text(&image)]);
-    }
-    while free(&image) > 0 {
-        fs::write(&source, vec![0x5A; 1024]).unwrap();
-        let write = format!("write {} g{}", source.display(), free(&image));
-        debugfs_write(&image, [write]);
     }
     fs::remove_file(&source).unwrap();
     debugfs_write(&image, ["sif kept links_count 3", "sif f0 links_count 7"]);
@@ -96,7 +96,7 @@ fn a_full_file_system_is_repaired_as_the_refusal_says() {
             scratch.path().join("it's full.img.undo"),
             scratch.path().join("it's full.img.repaired"),
         );
-        // Beside the image, from a file of its own; in place; and back.
+        // Into a new image; in place; and back.
         assert_eq!(in_shell(&lines[2]), Some(1), "{lines:?}");
         assert!(fs::read(&image).unwrap() == before, "{options}");
         judge(&new);

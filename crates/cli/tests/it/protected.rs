@@ -192,7 +192,9 @@ fn a_footer_of_verified_boot_is_given_up_only_on_demand() {
     let footer = &mut bytes[len - 64..];
     footer[..8].copy_from_slice(b"AVBf\0\0\0\x01");
     for (at, number) in [(12, fs_len), (20, fs_len + 4096), (28, 2048)] {
-        footer[at..at + 8].copy_from_slice(&(number as u64).to_be_bytes());
+        for (place, byte) in footer[at..at + 8].iter_mut().rev().enumerate() {
+            *byte = (number >> (8 * place)) as u8;
+        }
     }
     fs::write(&image, &bytes).unwrap();
     let (name, hello) = (text(&image), source.join("hello"));

@@ -2,9 +2,9 @@
 //!
 //! Each node must be what its parent says: one level lower, beginning where the index says. How
 //! deep the tree is, its root says; if what the root names is not what it must be then, its blocks
-//! say it, where it is proved that they are this file's. Entries that are not in order are put in order, see `order`; what overlaps something
-//! before it is cut. As logical blocks ascend through the whole walk, a node that is reached twice
-//! has nothing to add.
+//! say it, where it is proved that they are this file's. Entries that are not in order are put in
+//! order, see `order`; what overlaps something before it is cut. As logical blocks ascend through
+//! the whole walk, a node that is reached twice has nothing to add.
 
 mod depth;
 mod order;
@@ -72,7 +72,8 @@ pub fn walk<V: Visitor>(
     };
     let stated = head.eh_depth.get();
     let mut loaded = None;
-    let depth = depth::true_depth(state, (raw, seed), head, buffers, &mut loaded)?;
+    let inode = depth::Summed { raw, seed };
+    let depth = depth::true_depth(state, inode, head, buffers, &mut loaded)?;
     if depth > DEPTH_READ {
         visitor.problem(MappingProblem::RootHeader, Spot::default());
         return Ok(());

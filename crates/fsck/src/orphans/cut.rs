@@ -221,7 +221,8 @@ impl<'a> Cutter<'a> {
         Ok(Some(bytes))
     }
 
-    /// Whether a node may be changed: not if its checksum says that it is damaged or another file's.
+    /// Whether a node may be changed: not if its checksum says that it is damaged, or another
+    /// file's.
     fn may_change(&self, block: Pblk, node: &[u8]) -> bool {
         let seed = self.seed.filter(|_| self.writes);
         seed.is_none_or(|seed| verify_tail(node, block, seed).is_ok())

@@ -124,7 +124,7 @@ fn one_block(
                         let finding = Finding::new(problem, place);
                         let cause = findings.report(finding.found(clusters_of(volume, &inode)));
                         let held = &mut released.held;
-                        release(volume, orphan, &inode, options, (cause, findings), held)?;
+                        release(volume, orphan, &inode, options, cause, findings, held)?;
                         cause
                     }
                     None => {

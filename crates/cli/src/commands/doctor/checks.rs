@@ -217,8 +217,7 @@ fn memory(meminfo: Option<&str>, of_process: Option<u64>) -> Finding {
     let mut text = format!("{} available of {}", size_text(available), size_text(total));
     if let Some(most) = of_process.filter(|&most| most < total) {
         text += &format!(
-            "; a control group or a resource limit leaves {} to this process, and commands keep to \
-             that",
+            "; a control group or a resource limit leaves {} to this process",
             size_text(most)
         );
     }

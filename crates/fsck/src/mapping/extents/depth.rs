@@ -20,11 +20,18 @@ use crate::state::State;
 /// may name the nodes of any other.
 const NODES_TALLIED: u32 = 16;
 
+/// An inode, and the seed of the checksums of its nodes.
+#[derive(Clone, Copy)]
+pub struct Summed<'a> {
+    pub raw: &'a RawInode,
+    pub seed: Option<CsumSeed>,
+}
+
 /// How deep a tree is: as its root says, or else as fits what the root names, if that is proved.
 /// Notes in `loaded` which block the buffer of the first level holds then.
 pub fn true_depth(
     state: &State<'_>,
-    inode: (&RawInode, Option<CsumSeed>),
+    inode: Summed<'_>,
     head: ExtentHeader,
     buffers: &mut Buffers,
     loaded: &mut Option<Pblk>,
@@ -34,7 +41,7 @@ pub fn true_depth(
     if count == 0 {
         return Ok(stated);
     }
-    let root = &inode.0.i_block;
+    let root = &inode.raw.i_block;
     let others = (0..=EXT4_MAX_EXTENT_DEPTH).filter(|&depth| depth != stated);
     let mut found = None;
     for depth in std::iter::once(stated).chain(others) {
@@ -57,7 +64,7 @@ pub fn true_depth(
 /// the tree holds just what the inode says that it has.
 fn is_proved(
     state: &State<'_>,
-    (raw, seed): (&RawInode, Option<CsumSeed>),
+    Summed { raw, seed }: Summed<'_>,
     head: ExtentHeader,
     depth: u16,
     buffers: &mut Buffers,
