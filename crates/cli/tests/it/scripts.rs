@@ -207,9 +207,13 @@ fn a_line_that_is_no_command_is_answered_in_a_line_and_with_the_tip() {
     let Some((_scratch, image)) = image(&["-t", "ext4"], 16) else {
         return;
     };
-    let output = script(&image, &[], "rm --recursve /a\nmkdir\n");
-    assert!(!output.status.success());
-    let said = String::from_utf8(output.stderr).unwrap();
+    // The first wrong line ends a script.
+    let said = ["rm --recursve /a\n", "mkdir\n"].map(|line| {
+        let output = script(&image, &[], line);
+        assert!(!output.status.success());
+        String::from_utf8(output.stderr).unwrap()
+    });
+    let said = said.concat();
     assert!(
         said.contains("'--recursve'") && said.contains("--recursive"),
         "{said}"
