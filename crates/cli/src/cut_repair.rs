@@ -4,6 +4,7 @@ use std::path::Path;
 
 use uext4::rescue::CutRepair;
 use uext4_blockdev::BlockDevice;
+use uext4_fsck::UnfinishedRepair;
 use uext4_ondisk::repair_log::RepairPointer;
 use uext4_ondisk::superblock::SUPERBLOCK_OFFSET;
 
@@ -36,6 +37,12 @@ pub fn finished(image: &Path, found: Option<CutRepair>) {
             counted(blocks, "block")
         ));
     }
+}
+
+/// What opening the device for writing will finish.
+pub fn to_finish(device: &dyn BlockDevice) -> Option<CutRepair> {
+    let repair = UnfinishedRepair::find(device).ok()??;
+    Some(CutRepair::Finished(repair.blocks()))
 }
 
 /// True if a repair was cut off on the device, whether or not its log can be used.

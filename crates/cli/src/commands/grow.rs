@@ -16,6 +16,7 @@ use uext4_resize::{Error, Examination, Resized, Size, grow, must_be_sound};
 
 use super::{Output, bytes};
 use crate::args::{PlaceArgs, parse_size};
+use crate::cut_repair;
 use crate::device_failure::device_failure;
 use crate::examination::{self, Watching};
 use crate::failure::{Exit, Failure};
@@ -153,8 +154,10 @@ fn here(args: &GrowArgs) -> Result<(Resized, Option<String>), Failure> {
         true => Examination::Skipped,
         false => Examination::First(&watching),
     };
+    let cut = cut_repair::to_finish(&*device);
     let grown = grow(&device, &clock, size, zero_from, examination);
     drop((watching, deferred));
+    cut_repair::finished(image, cut.filter(|_| grown.is_ok()));
     match grown {
         Ok(grown) => {
             let more = partition.filter(|_| size == Size::Device);

@@ -10,6 +10,7 @@ use uext4_resize::{Error, Examination, Resized, SmallerSize, shrink};
 
 use super::{Output, bytes, grow};
 use crate::args::{PlaceArgs, parse_size};
+use crate::cut_repair;
 use crate::device_failure::device_failure;
 use crate::examination::Watching;
 use crate::failure::{Exit, Failure};
@@ -85,6 +86,7 @@ pub fn run(args: &ShrinkArgs, out: &mut Output) -> Result<Exit, Failure> {
     };
     let clock: Arc<dyn Clock> = Arc::new(SaidWaits);
     let bar = Groups::new();
+    let cut = cut_repair::to_finish(&*device);
     let shrunk = shrink(&device, &clock, size, examination, &mut |progress| {
         bar.show(progress.groups.into(), progress.of.into());
         match interrupt::is_requested() {
@@ -93,6 +95,7 @@ pub fn run(args: &ShrinkArgs, out: &mut Output) -> Result<Exit, Failure> {
         }
     });
     drop((bar, watching, deferred));
+    cut_repair::finished(image, cut.filter(|_| shrunk.is_ok()));
     let resized = shrunk.map_err(|error| grow::failure(image, &error))?;
     let stays = shorten(args, &whole, &window, &resized)?;
     grow::print(image, args.json, &resized, out)?;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
 
-use uext4::{Creation, NewInode, OpenOptions, Volume};
+use uext4::{Creation, NewInode, OpenOptions, SetAttributes, Volume};
 use uext4_blockdev::SystemClock;
 
 use crate::changing::{done, judge};
@@ -221,10 +221,28 @@ pub fn power_cut(image: &Path) {
     let device = uext4_testkit::loaded(image);
     let options = OpenOptions::default();
     let fs = Volume::open(device.clone(), Arc::new(SystemClock), &options).unwrap();
-    // Without contents: no block may be free.
-    let creation = Creation::file();
-    let made = fs.root().unwrap().create(b"new", NewInode::File, &creation);
+    let creation = Creation::directory();
+    let made = fs
+        .root()
+        .unwrap()
+        .create(b"new", NewInode::Directory, &creation);
     made.unwrap();
+    fs.sync().unwrap();
+    fs::write(image, device.to_bytes()).unwrap();
+    drop(fs);
+    assert!(dumpe2fs(image).contains("needs_recovery"));
+}
+
+/// The same after a change that takes no block.
+pub fn power_cut_of_a_full_one(image: &Path) {
+    let device = uext4_testkit::loaded(image);
+    let options = OpenOptions::default();
+    let fs = Volume::open(device.clone(), Arc::new(SystemClock), &options).unwrap();
+    let change = SetAttributes {
+        mode: Some(0o711),
+        ..SetAttributes::default()
+    };
+    fs.root().unwrap().set_attributes(&change).unwrap();
     fs.sync().unwrap();
     fs::write(image, device.to_bytes()).unwrap();
     drop(fs);

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use crate::changing::{image, judge};
 use crate::checking::ended;
-use crate::fsck::power_cut;
+use crate::fsck::power_cut_of_a_full_one;
 use crate::host::{UEXT4, debugfs_write, dumpe2fs, text, uext4, uext4_ok};
 
 /// Blocks that are free, by the superblock.
@@ -46,7 +46,7 @@ fn full(options: &str, waits: bool) -> Option<(TempDir, PathBuf)> {
         write(&format!("g{}", free(&image)), &[0x5A; 1024]);
     }
     if waits {
-        power_cut(&image);
+        power_cut_of_a_full_one(&image);
     }
     fs::remove_file(&source).unwrap();
     debugfs_write(&image, ["sif kept links_count 3", "sif f0 links_count 7"]);

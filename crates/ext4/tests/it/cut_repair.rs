@@ -99,7 +99,9 @@ fn tuned() -> Case {
 
 /// A repair of bitmaps and of the superblock.
 fn repaired() -> Case {
-    repair_of(filled("-t ext4 -b 1024", 16_384))
+    let image = filled("-t ext4 -b 1024", 16_384);
+    let tree = tree(&open(&image));
+    repair_of(image, tree)
 }
 
 /// The same of a file system without room for a log but in its journal.
@@ -109,9 +111,7 @@ fn full(flags: &str) -> Case {
     let root = fs.root().unwrap();
     let fill = root.create(b"fill", NewInode::File, &HOW).unwrap();
     let mut end = 0;
-    // What is reserved for maps is given back by a flush, and filled, too.
-    for len in [256 << 10, 1 << 10, 1 << 10, 1 << 10] {
-        fs.sync().unwrap();
+    for len in [256 << 10, 1 << 10] {
         while fill
             .write_at(end, &vec![b'f'; len])
             .is_ok_and(|written| written == len)
@@ -126,7 +126,20 @@ fn full(flags: &str) -> Case {
     device.read_at(0, &mut bytes).unwrap();
     let journal = Survey::new(bytes.clone());
     let journal = &journal.known(Ino::JOURNAL).unwrap().blocks;
-    let case = repair_of(MemoryDevice::from_bytes(bytes));
+    // Writers leave a few blocks for maps. More than these many blocks of the inode table are wrong.
+    let image = MemoryDevice::from_bytes(bytes);
+    let tree = tree(&open(&image));
+    let group = open(&image).group_desc(uext4::format::GroupNr(0)).unwrap();
+    let mut inode = [0; 256];
+    for number in (0..24 * 4).step_by(4) {
+        let at = group.inode_table.0 * 1024 + number * 256;
+        image.read_at(at, &mut inode).unwrap();
+        if inode[0] != 0 || inode[1] != 0 {
+            inode[0x7C] ^= 1;
+            image.write_at(at, &inode).unwrap();
+        }
+    }
+    let case = repair_of(image, tree);
     for run in case.writes.log().unwrap() {
         let mut blocks = run.start..run.start + run.blocks;
         let is_journal = |block| journal.iter().any(|mapped| mapped.pblk.0 == block);
@@ -135,8 +148,8 @@ fn full(flags: &str) -> Case {
     case
 }
 
-fn repair_of(image: MemoryDevice) -> Case {
-    let tree = tree(&open(&image));
+/// A repair of an image with bitmaps and counts that are wrong, and what `tree` it is to leave.
+fn repair_of(image: MemoryDevice, tree: Tree) -> Case {
     let group = open(&image).group_desc(uext4::format::GroupNr(0)).unwrap();
     for bitmap in [group.block_bitmap, group.inode_bitmap] {
         image.write_at(bitmap.0 * 1024, &[0; 100]).unwrap();
