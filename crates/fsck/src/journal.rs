@@ -133,6 +133,7 @@ pub fn replay(
     if !has_journal {
         set_feature(volume, findings)?;
     }
+    reach(volume, &superblock, &found, findings)?;
     let fast_commits = fast_commits::read(volume, found.ino, &recovery, findings)?;
     if !needs_recovery {
         let finding = Finding::new(JournalProblem::RecoverMissing, Place::inode(found.ino));
@@ -167,6 +168,21 @@ fn report_torn(found: &Found, recovery: &Recovery, findings: &Findings<'_>) -> O
     findings.empty_log();
     let finding = Finding::new(JournalProblem::Torn, Place::inode(found.ino));
     Some(findings.report(finding.found(sequence)))
+}
+
+/// Reports what keeps others from the journal: a mount goes by the superblock and the descriptors
+/// as they are before the replay, which may put all of it right.
+fn reach(
+    volume: &Volume,
+    superblock: &SuperBlock,
+    found: &Found,
+    findings: &Findings<'_>,
+) -> Result<()> {
+    if found.source == Source::Backup {
+        let finding = Finding::new(JournalProblem::Unreachable, Place::inode(found.ino));
+        findings.report(finding);
+    }
+    repair::number(volume, superblock, found, findings)
 }
 
 /// Reports the blocks of committed transactions that are damaged in the log: the homes that do not

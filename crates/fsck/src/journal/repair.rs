@@ -125,20 +125,34 @@ fn lost(volume: &Volume, superblock: &SuperBlock, findings: &Findings<'_>) -> Re
     volume.update_inode(Ino::JOURNAL, cause, |bytes| bytes.fill(0))
 }
 
+/// Stores the number of the journal's inode, if the superblock has another.
+///
+/// # Errors
+/// Of the device and of the overlay.
+pub(super) fn number(
+    volume: &Volume,
+    superblock: &SuperBlock,
+    found: &Found,
+    findings: &Findings<'_>,
+) -> Result<()> {
+    let inum = superblock.s_journal_inum.get();
+    if inum == found.ino.0 {
+        return Ok(());
+    }
+    let finding = Finding::new(JournalProblem::InodeNumber, Place::whole());
+    let cause = findings.report(finding.found(inum).right(found.ino.0));
+    volume.update_superblock(cause, |superblock| {
+        superblock.s_journal_inum = found.ino.0.into();
+    })
+}
+
 fn number_and_inode(
     volume: &Volume,
     superblock: &SuperBlock,
     found: &mut Found,
     findings: &Findings<'_>,
 ) -> Result<()> {
-    let inum = superblock.s_journal_inum.get();
-    if inum != found.ino.0 {
-        let finding = Finding::new(JournalProblem::InodeNumber, Place::whole());
-        let cause = findings.report(finding.found(inum).right(found.ino.0));
-        volume.update_superblock(cause, |superblock| {
-            superblock.s_journal_inum = found.ino.0.into();
-        })?;
-    }
+    number(volume, superblock, found, findings)?;
     let device = superblock.s_journal_dev.get();
     if device != 0 {
         // The kernel refuses to mount with two journals.

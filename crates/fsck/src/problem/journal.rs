@@ -33,6 +33,9 @@ super::problems! {
     InodeBackup = "journal-inode-from-backup", Damage, Nothing, ["PR_0_JOURNAL_BAD_INODE"],
         "the journal's inode is damaged; the superblock holds a copy of its block map",
         "restore the inode from the copy";
+    Unreachable = "journal-unreachable", Damage, Nothing, [],
+        "the log must be replayed, and the journal's inode is not where the descriptor says",
+        "replay it by the copy of its block map in the superblock";
     InodeNumber = "journal-inode-number", Damage, Nothing, ["PR_0_JOURNAL_BAD_INODE"],
         "s_journal_inum is {found}, the journal is in inode {right}", "store the right number";
     Device = "journal-device", Safe, Nothing, [],

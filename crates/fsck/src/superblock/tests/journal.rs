@@ -97,15 +97,31 @@ fn with_transaction() -> (Arc<MemoryDevice>, usize) {
     let file = stored(&device);
     let text = uext4_testkit::e2fsprogs::debugfs(file.path(), "blocks /file");
     let block: usize = text.split_whitespace().next().unwrap().parse().unwrap();
+    (logged(&device, block, &[b'j'; 1024]), block * 1024)
+}
+
+/// The device with a transaction that waits: the content of a block.
+fn logged(device: &MemoryDevice, block: usize, content: &[u8]) -> Arc<MemoryDevice> {
     let new = NamedTempFile::new().unwrap();
-    std::fs::write(new.path(), vec![b'j'; 1024]).unwrap();
+    std::fs::write(new.path(), content).unwrap();
     let write = format!("journal_write -b {block} {}", new.path().display());
     // One session of debugfs, which keeps the journal open.
     let script = format!("journal_open -c -v 3\n{write}\njournal_close\n");
-    let file = stored(&device);
+    let file = stored(device);
     uext4_testkit::e2fsprogs::debugfs_script(script, Some(file.path()));
-    let device = loaded(file.path());
-    (device, block * 1024)
+    loaded(file.path())
+}
+
+#[test]
+fn what_keeps_a_mount_from_the_log_is_found_although_the_log_mends_it() {
+    let device = ext3();
+    let bytes = device.to_bytes();
+    // Its own copies, in the log.
+    let [superblock, descriptors] = [1, 2].map(|block| &bytes[block * 1024..][..1024]);
+    let damaged = patched(&logged(&device, 2, descriptors), 2048 + 8, &[0x2A, 0, 0, 0]);
+    assert_mended(&damaged, &["journal-replay", "journal-unreachable"]);
+    let damaged = patched(&logged(&device, 1, superblock), 1024 + 0xE0, &[0; 4]);
+    assert_mended(&damaged, &["journal-inode-number", "journal-replay"]);
 }
 
 #[test]
