@@ -6,6 +6,8 @@
 //! ```
 //! Value offsets count from the start of the block, or from the first entry in an inode.
 
+mod hash;
+
 use std::mem::{offset_of, size_of};
 use std::ops::Range;
 
@@ -19,6 +21,8 @@ use crate::hash::CharSign;
 use crate::num::{index, len8, len16, len32, len64, put32};
 use crate::pack::PackError;
 use crate::units::{Ino, Pblk};
+
+pub use self::hash::{block_hash, ea_inode_hash, entry_hash, packed_hash};
 
 /// `h_magic` of both headers.
 pub const EXT4_XATTR_MAGIC: u32 = 0xEA02_0000;
@@ -136,7 +140,7 @@ pub struct XattrEntry<'a> {
     pub name: &'a [u8],
     /// The value, or where it is.
     pub value: XattrValue<'a>,
-    /// `e_hash` as stored.
+    /// `e_hash`: as stored, but for [`packed_hash`].
     pub hash: u32,
 }
 
@@ -236,7 +240,7 @@ pub fn parse_entries(
             index: raw.e_name_index,
             name,
             value,
-            hash: raw.e_hash.get(),
+            hash: packed_hash(raw, name, region),
         });
         offset = offset.saturating_add(entry_len(name_len));
     }
@@ -447,43 +451,6 @@ pub fn update_checksum(block: &mut [u8], at: Pblk, seed: CsumSeed) {
 fn block_checksum(block: &[u8], at: Pblk, seed: CsumSeed) -> u32 {
     let crc = crc32c(seed.over(&le64(at.0)), &block[..16]);
     crc32c(crc32c(crc, &[0; 4]), &block[20..])
-}
-
-/// `e_hash` of an attribute: of its name, then of its value's words.
-///
-/// e2fsprogs leave it 0 within an inode; the kernel fills it in everywhere.
-/// `value` is padded with zeroes to a multiple of four. With `ea_inode` the value hashed is the
-/// value's crc32c alone ([`ea_inode_hash`]), as one word. Kernels before 6.2 took name bytes as
-/// signed on most machines; both are accepted when reading.
-pub fn entry_hash(name: &[u8], value: &[u8], sign: CharSign) -> u32 {
-    let mut hash = 0u32;
-    for &byte in name {
-        hash = hash.rotate_left(5) ^ sign.value(byte);
-    }
-    for chunk in value.chunks(4) {
-        let mut word = [0; 4];
-        word[..chunk.len()].copy_from_slice(chunk);
-        hash = hash.rotate_left(16) ^ U32::from_bytes(word).get();
-    }
-    hash
-}
-
-/// The hash an `ea_inode` value carries in its inode: crc32c of the bytes with the file system's
-/// seed.
-pub fn ea_inode_hash(seed: CsumSeed, value: &[u8]) -> u32 {
-    seed.over(value)
-}
-
-/// `h_hash` of a block: the entry hashes chained; 0 (never shared) if any entry has none.
-pub fn block_hash(entry_hashes: impl IntoIterator<Item = u32>) -> u32 {
-    let mut hash = 0u32;
-    for entry in entry_hashes {
-        if entry == 0 {
-            return 0;
-        }
-        hash = hash.rotate_left(16) ^ entry;
-    }
-    hash
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use uext4_ondisk::hash::CharSign;
 use uext4_ondisk::num::{index, len64};
 use uext4_ondisk::xattr::{
     INDEX_ENCRYPTION, RawXattrEntry, XATTR_ENTRY_LEN, XattrEntry, XattrValue, entry_hash,
-    entry_len, value_len,
+    entry_len, packed_hash, value_len,
 };
 use uext4_ondisk::{Ino, Pblk};
 use zerocopy::FromBytes;
@@ -184,7 +184,7 @@ impl Examined {
             };
             if self.dropped.binary_search(&at).is_err() {
                 let value = here(region.bytes, raw).unwrap_or_default();
-                kept.push(entry(raw, name, value));
+                kept.push(entry(region, raw, name, value));
             }
             at = next;
         }
@@ -215,7 +215,12 @@ fn here<'a>(bytes: &'a [u8], raw: &RawXattrEntry) -> Option<&'a [u8]> {
     bytes.get(..padded)?.get(from..from.checked_add(size)?)
 }
 
-fn entry<'a>(raw: &RawXattrEntry, name: &'a [u8], value: &'a [u8]) -> XattrEntry<'a> {
+fn entry<'a>(
+    region: Region<'_>,
+    raw: &RawXattrEntry,
+    name: &'a [u8],
+    value: &'a [u8],
+) -> XattrEntry<'a> {
     let value = match raw.e_value_inum.get() {
         0 => XattrValue::Here(value),
         ino => XattrValue::Inode {
@@ -227,7 +232,7 @@ fn entry<'a>(raw: &RawXattrEntry, name: &'a [u8], value: &'a [u8]) -> XattrEntry
         index: raw.e_name_index,
         name,
         value,
-        hash: raw.e_hash.get(),
+        hash: packed_hash(raw, name, region.bytes),
     }
 }
 
@@ -248,7 +253,7 @@ fn judge<'a>(
     }
     let size = raw.e_value_size.get();
     if raw.e_value_inum.get() != 0 {
-        let found = entry(raw, name, &[]);
+        let found = entry(region, raw, name, &[]);
         let values = ea_inode::reference(state, owner, &found, Ino(raw.e_value_inum.get()), size)?;
         return Ok(values.map(|values| (found, values)));
     }
@@ -262,8 +267,11 @@ fn judge<'a>(
     let stored = raw.e_hash.get();
     // Within an inode a hash is not needed, and e2fsprogs store none.
     if stored != 0 || region.block.is_some() {
-        let right = entry_hash(name, value, CharSign::Unsigned);
-        if stored != right && stored != entry_hash(name, value, CharSign::Signed) {
+        // With the bytes behind the value, which are zeroes unless its size was changed.
+        let padded = from..from.saturating_add(value_len(value.len()));
+        let padded = region.bytes.get(padded).unwrap_or(value);
+        let right = entry_hash(name, padded, CharSign::Unsigned);
+        if stored != right && stored != entry_hash(name, padded, CharSign::Signed) {
             return Ok(Err(Wrong {
                 right: Some(right.into()),
                 ..Wrong::new(XattrProblem::Hash, stored)
@@ -279,7 +287,7 @@ fn judge<'a>(
     if !value.is_empty() {
         taken.take(from..from.saturating_add(value_len(value.len())));
     }
-    Ok(Ok((entry(raw, name, value), ValueUse::default())))
+    Ok(Ok((entry(region, raw, name, value), ValueUse::default())))
 }
 
 /// Which bytes of a region are taken: a bit for each. Regions within inodes are small, and cost no

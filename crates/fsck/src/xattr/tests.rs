@@ -83,6 +83,26 @@ fn an_empty_value_lies_in_the_inode_all_the_same() {
 }
 
 #[test]
+fn bytes_behind_a_value_are_hashed_and_go_when_the_list_is_packed() {
+    let image = image("-t ext4 -O ^metadata_csum");
+    image.change(|bytes| {
+        let header = at(bytes, b"oneyyyy") & !1023;
+        let entry = header + at(&bytes[header..], b"one") - 16;
+        // Of 303 bytes.
+        bytes[entry + 8] -= 1;
+    });
+    assert_eq!(image.found(), [""; 0]);
+    image.change(|bytes| {
+        let at = at(bytes, b"secondyyyy");
+        bytes[at + 7] ^= 1;
+    });
+    assert_eq!(image.repair(), ["xattr-hash"]);
+    assert_eq!(image.found(), [""; 0]);
+    let left = debugfs(image.path(), "ea_list f");
+    assert!(left.contains("user.one (302)"), "{left}");
+}
+
+#[test]
 fn references_are_counted() {
     let image = image("-t ext4 -O ^metadata_csum");
     image.change(|bytes| {
