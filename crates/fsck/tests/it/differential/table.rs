@@ -66,6 +66,73 @@ const STRICTER: &[Row] = &[
         "the kernel refuses to mount with such a quota file; e2fsck compares no usage with it",
     )
     .with(&["quota-usage", "unattached"]),
+    row(
+        "journal-block-left-out",
+        "orphan-list, journal block 112: t_blocknr_high 0x1",
+        "the kernel refuses to mount with such a log; e2fsck leaves the block out and does not say so",
+    )
+    .with(&["resize-inode"]),
+    row(
+        "journal-short-log",
+        "fast-commit, journal superblock: s_num_fc_blks 0x2000",
+        "the kernel refuses to mount with such a journal",
+    ),
+    row(
+        "journal-device",
+        "ea-inode, superblock: s_journal_dev 0xdd9",
+        "the kernel refuses to mount with a journal's inode and a journal's device",
+    ),
+    row(
+        "system-file-unused",
+        "ea-inode, inode 10: i_file_acl_high 0x100",
+        "an inode that is not in use holds nothing; e2fsck looks only at its mode and its blocks",
+    ),
+    row(
+        "reserved-mode",
+        "mmp, inode 5: i_mode 0xfffd",
+        "no file has such a type; e2fsck passes over the boot loader's inode",
+    ),
+    row(
+        "bad-blocks-inode",
+        "gdt-csum, inode 1: i_file_acl_high 0x10",
+        "the list of bad blocks has no attributes; e2fsck does not look",
+    ),
+    row(
+        "inode-extra-size",
+        "k1, inode 5: i_extra_isize 0x109",
+        "an inode of this size has no such room; e2fsck passes over the boot loader's inode",
+    ),
+    row(
+        "inode-deletion-time",
+        "k4, inode 8: i_dtime 0xfffffffd",
+        "an inode in use was not deleted; e2fsck does not look at that of the journal",
+    ),
+    row(
+        "inode-file-acl-high",
+        "ext3, inode 7: i_file_acl_high 0xbdd",
+        "the field is not used without 64bit; e2fsck does not look at the resize inode's",
+    ),
+    row(
+        "quota-tree",
+        "quota, block 2 of quota file 3: child[1] 0x1",
+        "a branch of the tree leads to no block that can be there; e2fsck does not follow it",
+    ),
+    row(
+        "quota-header",
+        "quota, block 0 of quota file 4: dqh_magic 0xd9c01926",
+        "quotas are turned on only with the right magic number; e2fsck does not look at it",
+    ),
+    row(
+        "directory-index-order",
+        "large-dir, index of directory 84: entry 1 hash 0",
+        "names of the block before it are not found by their hashes",
+    ),
+    row(
+        "inode-inline-size",
+        "ea-inode, inode 28: attribute 0 e_name_len 0x44",
+        "the kernel calls the inode damaged: the name of its attribute is longer than its room",
+    )
+    .with(&["directory-unused-inode", "group-free-inodes", "group-used-directories", "inode-bitmap-marked", "inode-links", "unattached"]),
 ];
 
 /// What e2fsck objects to and the examination does not.
@@ -74,6 +141,16 @@ const MISSED: &[Row] = &[
         "Feature orphan_present is set but orphan file is clean",
         "orphan-file, descriptor of group 0: bg_flags 0x8",
         "a crash leaves it where no file was being deleted, and the next mount clears it",
+    ),
+    row(
+        "Problem in HTREE directory inode",
+        "large-dir, index of directory 84: file_type 0x2 of an empty record",
+        "e2fsck takes the byte for a part of the length of the record's name",
+    ),
+    row(
+        "Resize_inode not enabled, but the resize inode is non-zero",
+        "meta-bg, inode 7: a copy of inode 57",
+        "a note: without the feature the inode is not used",
     ),
     ELSEWHERE,
 ];
