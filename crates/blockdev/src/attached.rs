@@ -109,7 +109,6 @@ pub struct KernelMount {
 pub fn mount_of(device: u64) -> Option<KernelMount> {
     let numbers = with_partitions(device);
     let seen = in_table(&table_of_mounts(), &numbers);
-    // One that may write counts, of several.
     seen.or_else(|| {
         let name = |number: &String| {
             let disk = fs::canonicalize(format!("/sys/dev/block/{number}")).ok()?;
@@ -147,6 +146,7 @@ fn in_table(table: &str, numbers: &[String]) -> Option<KernelMount> {
         dir: Some(line.dir.to_owned()),
         writes: line.device_may_be_written,
     });
+    // One that may write counts, of several.
     mounts.max_by_key(|mount| mount.writes)
 }
 

@@ -9,6 +9,8 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
 /// More than any of these texts has.
@@ -74,30 +76,47 @@ pub fn lock_holder(file: &Path) -> Option<LockHolder> {
     let file = std::fs::metadata(file).ok()?;
     let (major, minor) = (rustix::fs::major(file.dev()), rustix::fs::minor(file.dev()));
     let place = format!("{major:02x}:{minor:02x}:{}", file.ino());
-    let pid = holder_in(&text("/proc/locks")?, &place)?;
+    let (_, pid) = locks(&table("/proc/locks")?, &place).next()?;
     let name = text(format!("/proc/{pid}/comm"))?.trim_end().to_owned();
     Some(LockHolder { pid, name })
 }
 
-/// The holder of a lock in the table of the kernel.
-fn holder_in(table: &str, place: &str) -> Option<u32> {
-    table.lines().find_map(|line| {
+/// The locks of flock(2) in the table of the kernel that a place has: "READ" or "WRITE", and the
+/// process. What waits for a lock is left out.
+fn locks<'a>(table: &'a str, place: &'a str) -> impl Iterator<Item = (&'a str, u32)> {
+    table.lines().filter_map(move |line| {
         // `4: FLOCK  ADVISORY  WRITE 1234 00:2f:56 0 EOF`; a line with `->` waits for a lock.
         let words: Vec<&str> = line.split_whitespace().collect();
         match words[..] {
-            [_, "FLOCK", _, _, pid, at, ..] if at == place => pid.parse().ok(),
+            [_, "FLOCK", _, kind, pid, at, ..] if at == place => Some((kind, pid.parse().ok()?)),
             _ => None,
         }
     })
 }
 
 /// Whether a process holds the exclusive lock (flock(2)) of this file, which only one that has it
-/// open can take; false where `/proc` shows neither the lock nor the process.
+/// open can take; false where `/proc` shows neither the lock nor the process, and where another
+/// file is locked that the table has at the same place, as subvolumes of btrfs have.
 #[must_use]
 pub fn has_locked(process: u32, file: &File) -> bool {
-    let place = place_of_locks(file);
-    let held = || held_in(&table("/proc/locks")?, &place?, process);
-    process != 0 && held().is_some()
+    let (Some(table), Some(place)) = (table("/proc/locks"), place_of_locks(file)) else {
+        return false;
+    };
+    let mut held = locks(&table, &place).filter(|(kind, _)| *kind == "WRITE");
+    let is_alone = held.next().is_some_and(|(_, pid)| pid == process) && held.next().is_none();
+    process != 0 && is_alone && keeps_out(file)
+}
+
+/// Whether a lock of another open description of the file keeps this one from it.
+fn keeps_out(file: &File) -> bool {
+    match flock(file, FlockOperation::NonBlockingLockShared) {
+        Err(error) => error == Errno::WOULDBLOCK,
+        Ok(()) => {
+            // Closing the file would give it back, too.
+            _ = flock(file, FlockOperation::Unlock);
+            false
+        }
+    }
 }
 
 /// Where the kernel's table of locks has a file: the device of the file system, which is not
@@ -114,18 +133,6 @@ fn place_of_locks(file: &File) -> Option<String> {
     let (major, minor) = device.split_once(':')?;
     let (major, minor): (u32, u32) = (major.parse().ok()?, minor.parse().ok()?);
     Some(format!("{major:02x}:{minor:02x}:{inode}"))
-}
-
-/// The lock of a process in the table of the kernel, if it excludes all others.
-fn held_in(table: &str, place: &str, process: u32) -> Option<()> {
-    let process = process.to_string();
-    table.lines().find_map(|line| {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        match words[..] {
-            [_, "FLOCK", _, "WRITE", pid, at, ..] => (at == place && pid == process).then_some(()),
-            _ => None,
-        }
-    })
 }
 
 /// Whether a disk, or the disk that a partition is of, is a spindle, by its `queue/rotational`;
@@ -158,12 +165,9 @@ fn read(path: &Path, most: u64) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The same with a line for each of many things; names in it may be any bytes.
+/// The same with a line for each of many things.
 fn table(path: &str) -> Option<String> {
-    let mut bytes = Vec::new();
-    let file = File::open(path).ok()?;
-    file.take(TABLE_MAX).read_to_end(&mut bytes).ok()?;
-    Some(String::from_utf8_lossy(&bytes).into_owned())
+    read(Path::new(path), TABLE_MAX)
 }
 
 #[cfg(test)]
@@ -184,8 +188,9 @@ mod tests {
                      2: FLOCK  ADVISORY  WRITE 8 00:2f:57 0 EOF\n\
                      3: FLOCK  ADVISORY  WRITE 9 00:2f:56 0 EOF\n\
                      3: -> FLOCK  ADVISORY  READ 10 00:2f:56 0 EOF\n";
-        assert_eq!(holder_in(table, "00:2f:56"), Some(9));
-        assert_eq!(holder_in(table, "00:2f:5"), None);
+        let held = |place| locks(table, place).collect::<Vec<_>>();
+        assert_eq!(held("00:2f:56"), [("WRITE", 9)]);
+        assert_eq!(held("00:2f:5"), []);
         let file = tempfile::NamedTempFile::new().unwrap();
         assert_eq!(lock_holder(file.path()), None);
         file.as_file().lock().unwrap();
