@@ -39,6 +39,22 @@ pub fn refuse_behind(device: &dyn BlockDevice, len: u64) -> Result<(), Error> {
     }
 }
 
+/// Gives up the tree and the footer of Android Verified Boot behind the first `len` bytes of a
+/// device: they would be taken for those of a new file system of this length, which then could not
+/// be changed.
+///
+/// # Errors
+/// Those of the device.
+pub fn wipe_behind(device: &dyn BlockDevice, len: u64) -> Result<(), Error> {
+    if let Some(tree) = Tree::behind(device, len)? {
+        tree.wipe(device)?;
+    }
+    match Footer::behind(device, len)? {
+        Some(footer) => footer.wipe(device),
+        None => Ok(()),
+    }
+}
+
 /// A superblock as it stands in its first sector.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]

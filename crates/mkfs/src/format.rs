@@ -3,7 +3,7 @@
 //! Everything is collected into large batches; the primary superblock is written alone and last,
 //! after a flush, so that a device that was cut short is not taken for a file system.
 
-use uext4_blockdev::verity::Tree;
+use uext4_blockdev::verity::wipe_behind;
 use uext4_blockdev::{BlockDevice, WriteRequest};
 use uext4_ondisk::group_desc::{BG_BLOCK_UNINIT, BG_INODE_UNINIT};
 use uext4_ondisk::superblock::{SUPERBLOCK_OFFSET, SuperBlock};
@@ -149,12 +149,11 @@ fn clear(layout: &Layout, batch: &mut Batch<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Gives up the hash tree behind an old file system of the same length: it would be taken for that
-/// of the new one, which then could not be changed.
+/// Gives up what verified an old file system of the same length.
 fn wipe_tree(layout: &Layout, device: &dyn BlockDevice) -> Result<(), Error> {
-    match Tree::behind(device, layout.len_bytes())? {
-        Some(tree) if !layout.zeroing.assumed => Ok(tree.wipe(device)?),
-        _ => Ok(()),
+    match layout.zeroing.assumed {
+        true => Ok(()),
+        false => Ok(wipe_behind(device, layout.len_bytes())?),
     }
 }
 

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use uext4_blockdev::partition::{Guard, Place, Window};
-use uext4_blockdev::verity::Tree;
+use uext4_blockdev::verity::wipe_behind;
 use uext4_blockdev::{Access, BlockDevice, FileDevice, SubDevice};
 use uext4_ondisk::Geometry;
 use uext4_ondisk::superblock::{SUPERBLOCK_OFFSET, SuperBlock};
@@ -103,10 +103,8 @@ impl InDisk {
         }
         let disk = Arc::clone(&self.device) as Arc<dyn BlockDevice>;
         let rest = self.window.open(Arc::clone(&disk))?;
-        // The tree of an old file system of the same length, which the new one does not have.
-        if let Some(tree) = Tree::behind(&rest, len)? {
-            tree.wipe(&rest)?;
-        }
+        // What verified an old file system of the same length.
+        wipe_behind(&rest, len)?;
         let part = match self.window.end {
             Some(_) => rest,
             // What lies behind the image is not a part of it.
