@@ -106,8 +106,6 @@ consistent. If uext4 has mounted the image, its daemon makes the changes, and pr
 mount see them at once; a directory of the mount may be given, too. They also accept, on an image
 that is not mounted:
 
-  --drop-verity         Change what a dm-verity hash tree covers, or a partition marked as
-                        read-only, and give the tree and the mark up
   --options NAME=VALUE,…
                         Options of the engine, as `uext4 mount -o` has them: stripe=N, discard,
                         dirty_ratio=10, …; `uext4 mount --help-options` lists them
@@ -121,9 +119,10 @@ that is not mounted:
 
 All of these commands give up what they do not need before they read the image or an archive: paths
 that the command line does not name (but the directory in which a file is made or replaced, and one
-for temporary files), and system calls that start programs or reach the network. Below fakeroot and
-pseudo they give up nothing. They take memory as the machine, the control group and resource limits
-leave it. These options, which stand behind the name of the command, say otherwise:
+for temporary files), and system calls that start programs or, without a source that is a URL,
+reach the network. Below fakeroot and pseudo they give up nothing. They take memory as the machine,
+the control group and resource limits leave it. These options, which stand behind the name of the
+command, say otherwise:
 
   --memory SIZE         Use about SIZE of memory at most for caches and tables
   --no-sandbox          Give nothing up
@@ -218,15 +217,6 @@ const EXAMPLES: &str = "\
 /// The line that stands for the image options in the help of a command.
 const SEE_IMAGE: &str = "Image options: --partition, --offset and others; see `uext4 help image`";
 
-/// Whether a command never changes the image that it is given.
-pub fn only_reads(name: &str) -> bool {
-    let mut reading = groups()
-        .into_iter()
-        .take(1)
-        .flat_map(|group| group.commands);
-    reading.any(|command| command == name) || matches!(name, "check" | "salvage")
-}
-
 /// Gives the command line its first page, and the pages of its commands a line for the options that
 /// they share.
 pub fn with_front_page(command: Command) -> Command {
@@ -239,11 +229,6 @@ pub fn with_front_page(command: Command) -> Command {
             {
                 return command;
             }
-            // Of no use where nothing is changed: completions and manual pages leave it out.
-            let command = match only_reads(command.get_name()) {
-                true => command.mut_arg("drop_verity", |arg| arg.hide(true)),
-                false => command,
-            };
             let end = command.get_after_help().map(ToString::to_string);
             command.after_help(format!("{SEE_IMAGE}\n\n{}", end.unwrap_or_default()))
         })

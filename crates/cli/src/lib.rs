@@ -124,13 +124,6 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
             return ended(not_a_command(&error, &words, is_json));
         }
     };
-    if let Some((name, given)) = matches.subcommand()
-        && help::only_reads(name)
-        && matches!(given.try_get_one("drop_verity"), Ok(Some(true)))
-    {
-        let what = format!("--drop-verity: `uext4 {name}` only reads, and has no use for it");
-        return ended(report(Failure::new(Exit::Usage, what)));
-    }
     let memory = matches
         .subcommand()
         .map(|(_, given)| given.try_get_one::<u64>("memory"));

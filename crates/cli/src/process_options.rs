@@ -35,6 +35,7 @@ pub fn with_process_options(command: clap::Command) -> clap::Command {
             true => command.arg(shared(memory.clone())),
             false => command,
         };
+        // Of no use where nothing is changed: completions and manual pages leave it out.
         let command = match hides_drop {
             true => command.mut_arg(DROP_VERITY, |arg| arg.hide(true)),
             false => command,

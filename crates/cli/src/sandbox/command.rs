@@ -10,7 +10,7 @@
 //! A new file is made next to its place, so that its directory and all below it can be read and
 //! written, except where the place is a device or a part of a disk. A command that may need
 //! temporary files gets a directory of its own for them, and may remove empty directories next to
-//! it.
+//! it. `script` may read every path, as its lines are not known yet.
 //!
 //! What stays: the user's rights to what was given; local sockets, if a daemon has what was given,
 //! as daemons of mounts take commands by them, or if there is a network; finding names and their
