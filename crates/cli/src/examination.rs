@@ -76,9 +76,11 @@ pub fn failure(image: impl fmt::Display, error: &Error) -> Failure {
     };
     let failure = Failure::new(exit, format_args!("{image}: {error}"));
     match error {
-        Error::Device(BlockError::Verified { .. } | BlockError::ReadOnlyPartition { .. }) => {
-            failure.hint(DROP_VERITY)
-        }
+        Error::Device(
+            BlockError::Verified { .. }
+            | BlockError::VerifiedBoot { .. }
+            | BlockError::ReadOnlyPartition { .. },
+        ) => failure.hint(DROP_VERITY),
         Error::NotExt4 { .. } => {
             failure.hint("--superblock and --block-size name a backup that is known")
         }

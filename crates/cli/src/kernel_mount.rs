@@ -10,6 +10,9 @@ use uext4_blockdev::attached::{self, KernelMount};
 
 use crate::messages;
 
+/// Stands for the directory of a mount in another mount namespace.
+pub const ELSEWHERE: &str = "a directory of another mount namespace";
+
 /// How often a file system is opened that changes while it is.
 const ATTEMPTS: u32 = 5;
 /// Between two of them.
@@ -29,8 +32,7 @@ pub fn written_at(image: &Path) -> Option<String> {
         }
     };
     let KernelMount { dir, writes } = mount?;
-    let elsewhere = || "a directory of another mount namespace".to_owned();
-    writes.then(|| dir.unwrap_or_else(elsewhere))
+    writes.then(|| dir.unwrap_or_else(|| ELSEWHERE.to_owned()))
 }
 
 /// Warns once that an image that is read is mounted by the kernel.
@@ -71,7 +73,11 @@ pub fn said(damage: &dyn std::fmt::Display) -> Option<(String, String)> {
         "what was read does not fit together ({damage}): {image} is mounted by the kernel at \
          {dir}, and changed meanwhile"
     );
-    let hint = format!("try again; or stop all writing meanwhile: `fsfreeze -f {dir}`");
+    let hint = match dir == ELSEWHERE {
+        true => "try again; or stop all writing meanwhile, with fsfreeze(8) where it is mounted"
+            .to_owned(),
+        false => format!("try again; or stop all writing meanwhile: `fsfreeze -f {dir}`"),
+    };
     Some((what, hint))
 }
 

@@ -237,7 +237,8 @@ fn door(number: Number, image: &Path) -> io::Result<UnixListener> {
 /// Says what a mount without a socket lacks.
 fn without_socket(error: io::Error) {
     messages::warning(format_args!(
-        "{}: {error}: `uext4 stats` will not reach this mount",
+        "{}: {error}: `uext4 stats`, and commands that are given a directory of this mount, will \
+         not reach it",
         directory_of_sockets().display()
     ));
 }

@@ -13,7 +13,6 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::net::sockopt::socket_peercred;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use uext4_blockdev::host;
 use uext4_fuse::addresses::{self, Daemon};
@@ -22,13 +21,12 @@ use uext4_remote::client::Client;
 
 use crate::args::PlaceArgs;
 use crate::failure::{Exit, Failure};
+use crate::kernel_mount::ELSEWHERE;
 use crate::listener::{GREETING, QUESTION, READING, directory_of_sockets};
 use crate::part;
 
 /// How long the daemons of an image may take to say that they are there, all together.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Stands for the directory of a mount in another mount namespace.
-const ELSEWHERE: &str = "a directory of another mount namespace";
 /// Bytes of what it says at most.
 const LINE_MAX: usize = 4096;
 
@@ -245,7 +243,7 @@ fn of_image(
             Err(error) => return Err(refused(&place.image, &mount, &error)),
         }
     }
-    by_what_it_is(place, metadata, &all, asking)
+    by_what_it_is(place, metadata, &is_own, &all, asking)
 }
 
 /// The same for an image that has another name by now than when it was mounted, or a mount that
@@ -253,10 +251,10 @@ fn of_image(
 fn by_what_it_is(
     place: &PlaceArgs,
     metadata: &fs::Metadata,
+    is_own: &dyn Fn(&str) -> bool,
     all: &[(PathBuf, Shown)],
     asking: &Asking,
 ) -> Result<Option<Door>, Failure> {
-    let own = identity(metadata, place);
     for daemon in addresses::of_image(metadata) {
         let seen = all.iter().find(|(_, shown)| shown.number == daemon.number);
         let seen = seen.filter(|(_, shown)| believed(metadata).contains(&shown.owner));
@@ -270,7 +268,7 @@ fn by_what_it_is(
             // One that reads the image lets others read it.
             continue;
         };
-        if has != own {
+        if !is_own(&has) {
             continue;
         }
         let mount = Mount {
@@ -373,7 +371,7 @@ fn greeted(
     image: Option<&File>,
     asking: &Asking,
 ) -> io::Result<Greeted> {
-    let peer = socket_peercred(&stream)?.uid.as_raw();
+    let peer = addresses::peer(&stream).ok_or(io::ErrorKind::Other)?;
     if peer != owner && peer != 0 {
         return Err(io::Error::other(format!(
             "its socket belongs to user {peer}"
@@ -442,7 +440,12 @@ fn refused(image: &Path, mount: &Mount, error: &io::Error) -> Failure {
                 "{image}: it is mounted at {place}, and the daemon of that mount takes no commands: \
                  {why}"
             );
-            let hint = format!("`uext4 umount {place}` first, or use it there with other programs");
+            let hint = match mount.place == Path::new(ELSEWHERE) {
+                true => "unmount it there first, or use it there with other programs".to_owned(),
+                false => {
+                    format!("`uext4 umount {place}` first, or use it there with other programs")
+                }
+            };
             Failure::new(Exit::CouldNot, what).hint(hint)
         }
     }

@@ -12,7 +12,7 @@ use crate::args::PlaceArgs;
 use crate::device_failure::device_failure;
 use crate::ending::after_ending;
 use crate::failure::{Exit, Failure};
-use crate::kernel_mount;
+use crate::kernel_mount::{self, ELSEWHERE};
 use crate::mounted::{self, Door};
 
 /// The snapshots that are read, which hold until they are checked.
@@ -43,9 +43,10 @@ pub fn must_not_be_mounted(image: &Path) -> Result<(), Failure> {
     let image = image.display();
     let what = format_args!("{image}: is mounted at {dir}, and a copy of it would be torn");
     let failure = Failure::new(Exit::CouldNot, what);
-    Err(failure.hint(format!(
-        "`umount {dir}` first, or make a snapshot of the device"
-    )))
+    Err(failure.hint(match dir == ELSEWHERE {
+        true => "unmount it there first, or make a snapshot of the device".to_owned(),
+        false => format!("`umount {dir}` first, or make a snapshot of the device"),
+    }))
 }
 
 /// An image that does not change while it is read, and where in it the file system is.

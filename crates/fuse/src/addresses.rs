@@ -17,6 +17,7 @@
 //! has the image: the daemon's process holds its lock, and only then the client shows a descriptor
 //! of it. No other can take an address before its daemon, as a part of it cannot be guessed.
 
+use std::cmp::Reverse;
 use std::fs::{self, Metadata};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -107,9 +108,7 @@ pub fn of_image(image: &Metadata) -> Vec<Daemon> {
 /// Whether a daemon of an image listens for anything, or another pretends to.
 #[must_use]
 pub fn has_daemon(image: &Metadata) -> bool {
-    let suffix = suffix(image);
-    let listens = |kind: Kind| !addresses(kind.name(), &suffix).is_empty();
-    listens(Kind::Door) || listens(Kind::Mount)
+    !addresses("uext4-", &suffix(image)).is_empty()
 }
 
 /// Where this process sees a mount of an image; `None` where it sees none.
@@ -130,7 +129,13 @@ pub fn place_of(image: &Path) -> io::Result<Option<PathBuf>> {
 /// Whether a path names this file, or this block device.
 #[must_use]
 pub fn is_same(path: &Path, file: &Metadata) -> bool {
-    fs::metadata(path).is_ok_and(|found| suffix(&found) == suffix(file))
+    fs::metadata(path).is_ok_and(|found| are_same(&found, file))
+}
+
+/// Whether two are the same file, or the same block device.
+#[must_use]
+pub fn are_same(one: &Metadata, other: &Metadata) -> bool {
+    suffix(one) == suffix(other)
 }
 
 /// Where daemons listen whose addresses begin and end so, or others who pretend to be such: the
@@ -148,7 +153,9 @@ pub(crate) fn addresses(prefix: &str, suffix: &str) -> Vec<String> {
         is_one.then(|| address.to_owned())
     };
     let mut all: Vec<String> = table.lines().filter_map(of_line).collect();
-    all.sort_unstable_by(|a, b| b.cmp(a));
+    // Behind the kind and the number of the mount.
+    let when = |address: &String| address.split('-').nth(3).map(str::to_owned);
+    all.sort_by_cached_key(|address| Reverse(when(address)));
     all
 }
 

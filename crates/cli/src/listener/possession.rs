@@ -6,13 +6,13 @@
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
 use rustix::fs::{OFlags, fcntl_getfl};
+use uext4_fuse::addresses;
 use uext4_remote::rights::Rights;
 
-/// What may be done by one who shows this, when the mount has this image; `None` if it is another,
-/// or was opened for neither reading nor writing.
+/// What may be done by one who shows this, when the mount has this image; `None` if it is another
+/// file, or the descriptor cannot be read from.
 pub fn rights(image: &File, shown: OwnedFd) -> Option<Rights> {
     let flags = fcntl_getfl(&shown).ok()?;
     // No right to the file is needed for a descriptor that only stands for its place.
@@ -20,11 +20,7 @@ pub fn rights(image: &File, shown: OwnedFd) -> Option<Rights> {
         return None;
     }
     let (own, shown) = (image.metadata().ok()?, File::from(shown).metadata().ok()?);
-    let is_device = own.file_type().is_block_device();
-    let is_it = match is_device && shown.file_type().is_block_device() {
-        true => own.rdev() == shown.rdev(),
-        false => !is_device && (own.dev(), own.ino()) == (shown.dev(), shown.ino()),
-    };
+    let is_it = addresses::are_same(&own, &shown);
     match flags & OFlags::RWMODE {
         OFlags::RDWR if is_it => Some(Rights::All),
         OFlags::RDONLY if is_it => Some(Rights::Snapshots),
