@@ -18,8 +18,7 @@ use uext4_image::{
 
 use entries::EntryArgs;
 use finish_args::{FinishArgs, is_stream};
-pub use report::print_json;
-use report::warn;
+pub use report::{print_json, warn};
 use uext4_image::oci::{OpenOptions, Platform, RegistryOptions};
 
 use super::{Output, output};
@@ -535,7 +534,7 @@ pub fn print_report(
     verbosity: Verbosity,
     out: &mut Output,
 ) -> Result<Exit, Failure> {
-    warn(report);
+    warn(&report.warnings);
     if verbosity == Verbosity::Normal {
         let summary = &report.summary;
         let free = summary.free_blocks.saturating_mul(report.block_size.into());

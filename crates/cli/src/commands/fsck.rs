@@ -118,6 +118,11 @@ impl FsckArgs {
         self.device.as_deref().unwrap_or(Path::new(""))
     }
 
+    /// The device as messages name it.
+    fn shown(&self) -> String {
+        escaped(self.device().as_os_str().as_bytes())
+    }
+
     fn journal_only(&self) -> bool {
         self.extended.iter().any(|option| option == "journal_only")
     }
@@ -206,18 +211,14 @@ pub fn run(args: &FsckArgs, out: &mut Output) -> Result<Exit, Failure> {
     };
     if args.timing > 0 {
         let took = began.elapsed().as_secs_f64();
-        writeln!(
-            out,
-            "{}: {took:.2} s",
-            escaped(args.device().as_os_str().as_bytes())
-        )?;
+        writeln!(out, "{}: {took:.2} s", args.shown())?;
     }
     Ok(exit)
 }
 
 /// Replays the journal and does no more.
 fn replay(args: &FsckArgs, out: &mut Output) -> Result<Exit, Failure> {
-    let device = args.device().display();
+    let device = args.shown();
     if args.no {
         writeln!(out, "{device}: -n: the journal is not replayed")?;
         return Ok(Exit::Success);
@@ -234,11 +235,7 @@ fn examine(args: &FsckArgs, out: &mut Output) -> Result<Exit, Failure> {
     let examine = args.examine();
     let clean = match left_clean(args, &examine, MayHaveJournal::No)? {
         None if replay_alone(args, &examine)? => {
-            writeln!(
-                out,
-                "{}: recovering journal",
-                escaped(args.device().as_os_str().as_bytes())
-            )?;
+            writeln!(out, "{}: recovering journal", args.shown())?;
             left_clean(args, &examine, MayHaveJournal::No)?
         }
         clean => clean,
@@ -294,7 +291,7 @@ fn examine(args: &FsckArgs, out: &mut Output) -> Result<Exit, Failure> {
     writeln!(
         out,
         "{}: ***** FILE SYSTEM WAS MODIFIED *****",
-        args.device().display()
+        args.shown()
     )?;
     Ok(Exit::Repaired)
 }
@@ -308,7 +305,7 @@ fn when_recorded(guarded: &Guarded) -> When {
 }
 
 fn print(args: &FsckArgs, outcome: &Outcome, out: &mut Output) -> Result<(), Failure> {
-    let device = args.device().display();
+    let device = args.shown();
     for (_, finding) in &outcome.findings {
         let text = finding.to_string();
         write!(out, "{device}: {}", escaped(text.as_bytes()))?;
@@ -385,7 +382,7 @@ fn left_clean(
     let blocks = superblock.blocks_count();
     Ok(Some(format!(
         "{}: clean, {}/{inodes} files, {}/{blocks} blocks",
-        args.device().display(),
+        args.shown(),
         inodes.saturating_sub(superblock.s_free_inodes_count.get()),
         blocks.saturating_sub(superblock.free_blocks_count()),
     )))

@@ -221,9 +221,7 @@ fn with_partition(args: &GrowArgs, whole: &Arc<FileDevice>) -> Result<Growing, F
     let found: Arc<dyn BlockDevice> = Arc::new(found);
     open::must_hold_ext(image, &found).map_err(of_partition)?;
     if let Some(next) = next {
-        let error = EditError::NotLast { number, next };
-        let what = format_args!("{}: {error}", image.display());
-        return Err(Failure::new(Exit::CouldNot, what));
+        return Err(table_failed(EditError::NotLast { number, next }));
     }
     // Before the file becomes longer, and the file system is examined.
     partition::can_extend(&**whole, &partition).map_err(table_failed)?;

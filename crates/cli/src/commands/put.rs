@@ -7,9 +7,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 use uext4::{FileType, FollowLast};
-use uext4_image::{Attributes, Error as PutError, Existing, PutOptions, PutReport, SourceOptions};
+use uext4_image::{Attributes, Error as PutError, Existing, PutOptions, SourceOptions};
 
-use super::build::{MORE_MEMORY, SPLIT_LINKS, is_of_archive};
+use super::build::{MORE_MEMORY, SPLIT_LINKS, is_of_archive, warn};
 use super::bytes;
 use super::change::{Operands, Operation, Target, about, about_new, by_root, last_name};
 use crate::failure::{Exit, Failure, exit_of};
@@ -146,7 +146,7 @@ impl Operation for PutArgs {
         if has_existing && !self.overwrite {
             messages::warning("--overwrite replaces files that exist");
         }
-        warn(&report);
+        warn(&report.warnings);
         self.report(target, path, report.entries)
     }
 }
@@ -227,16 +227,6 @@ impl PutArgs {
             true => print_json(target, path, entries),
             false => Ok(()),
         }
-    }
-}
-
-/// Says what of the source is not in the image.
-pub fn warn(report: &PutReport) {
-    for warning in &report.warnings.shown {
-        messages::warning(escaped(warning.as_bytes()));
-    }
-    if report.warnings.more > 0 {
-        messages::warning(format_args!("{} more like these", report.warnings.more));
     }
 }
 

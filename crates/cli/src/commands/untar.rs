@@ -7,10 +7,10 @@ use clap::Args;
 use uext4::FileType;
 use uext4_image::{Attributes, Existing, PutOptions, Source, SourceOptions};
 
-use super::build::SPLIT_LINKS;
+use super::build::{SPLIT_LINKS, warn};
 use super::bytes;
 use super::change::{Operands, Operation, Target, about, by_root};
-use super::put::{exit, failure, has_too_many_names, print_json, shown, warn};
+use super::put::{exit, failure, has_too_many_names, print_json, shown};
 use crate::failure::{Exit, Failure};
 use crate::memory;
 use crate::messages;
@@ -115,7 +115,7 @@ impl Operation for UntarArgs {
             messages::warning(SPLIT_LINKS);
         }
         let report = report.map_err(failure)?;
-        warn(&report);
+        warn(&report.warnings);
         match self.json {
             true => print_json(target, path, report.entries),
             false => Ok(()),

@@ -278,17 +278,27 @@ fn as_ordinary_user(dir: &Path, arguments: &[&str]) -> std::process::Output {
         .unwrap()
 }
 
-#[test]
-fn get_of_an_ordinary_user_drops_set_id_with_the_owner() {
+/// Three files and an image of them, in a directory that an ordinary user may write; `None` where
+/// the command cannot be run as one.
+fn three_files_for_all() -> Option<(TempDir, PathBuf, PathBuf)> {
     if !rustix::process::geteuid().is_root() || !has_tool("setpriv") {
         println!("skipped: needs root and setpriv");
-        return;
+        return None;
     }
     let scratch = scratch();
     let all = |mode| fs::Permissions::from_mode(mode);
     fs::set_permissions(scratch.path(), all(0o777)).unwrap();
     let (source, image) = three_files(scratch.path(), 1);
     fs::set_permissions(&image, all(0o644)).unwrap();
+    Some((scratch, source, image))
+}
+
+#[test]
+fn get_of_an_ordinary_user_drops_set_id_with_the_owner() {
+    let Some((scratch, source, image)) = three_files_for_all() else {
+        return;
+    };
+    let all = |mode| fs::Permissions::from_mode(mode);
     fs::set_permissions(source.join("a"), all(0o6755)).unwrap();
     fs::set_permissions(source.join("b"), all(0o6755)).unwrap();
     rustix::fs::chown(
@@ -321,15 +331,9 @@ fn get_of_an_ordinary_user_drops_set_id_with_the_owner() {
 
 #[test]
 fn get_ends_with_1_where_attributes_are_refused_and_copies_all_else() {
-    if !rustix::process::geteuid().is_root() || !has_tool("setpriv") {
-        println!("skipped: needs root and setpriv");
+    let Some((scratch, _, image)) = three_files_for_all() else {
         return;
-    }
-    let scratch = scratch();
-    let all = |mode| fs::Permissions::from_mode(mode);
-    fs::set_permissions(scratch.path(), all(0o777)).unwrap();
-    let (_, image) = three_files(scratch.path(), 1);
-    fs::set_permissions(&image, all(0o644)).unwrap();
+    };
     let get = |dest: &str| {
         let got = as_ordinary_user(scratch.path(), &["get", text(&image), "/", dest]);
         let said = String::from_utf8_lossy(&got.stderr).into_owned();

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::Path;
 
-use uext4_image::Report;
+use uext4_image::{Report, Warnings};
 
 use super::finish_args;
 use crate::commands::{Output, bytes};
@@ -12,13 +12,13 @@ use crate::json::Json;
 use crate::messages;
 use crate::show::{escaped, uuid_text};
 
-/// Prints the warnings, the first ones one by one.
-pub fn warn(report: &Report) {
-    for warning in &report.warnings.shown {
+/// Says what of the sources is not in the image: the first warnings one by one.
+pub fn warn(warnings: &Warnings) {
+    for warning in &warnings.shown {
         messages::warning(escaped(warning.as_bytes()));
     }
-    if report.warnings.more > 0 {
-        messages::warning(format_args!("{} more like these", report.warnings.more));
+    if warnings.more > 0 {
+        messages::warning(format_args!("{} more like these", warnings.more));
     }
 }
 
@@ -27,7 +27,7 @@ pub fn warn(report: &Report) {
 /// # Errors
 /// Those of standard output.
 pub fn print_json(image: &Path, report: &Report, out: &mut Output) -> Result<Exit, Failure> {
-    warn(report);
+    warn(&report.warnings);
     let summary = &report.summary;
     let mut json = Json::new();
     json.open_object();
