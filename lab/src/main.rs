@@ -81,7 +81,7 @@ fn main() -> ExitCode {
             Err(failure) => Err(failure),
         },
         Command::Noise { json } => measure_noise(*json),
-        Command::Gate { claims } => gate(claims),
+        Command::Gate { claims, counted } => gate(claims, *counted),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,
@@ -153,14 +153,17 @@ fn run_claims(run: &Run) -> Result<bool, Failure> {
 
 /// One line a gate, then the counts; false if any fails. If no claim is named, all but the live
 /// ones.
-fn gate(claims: &[String]) -> Result<bool, Failure> {
+fn gate(claims: &[String], only_counted: bool) -> Result<bool, Failure> {
     let mut wanted = registry::named(claims)?;
     wanted.retain(|claim| !claim.gates.is_empty() && (!claims.is_empty() || !claim.is_live));
     let is_counted = |claim: &&'static Claim| match registry::experiment(claim) {
         Ok(experiment) => experiment.measure == Measure::Counted,
         Err(_) => false,
     };
-    let (counted, others): (Vec<_>, Vec<_>) = wanted.into_iter().partition(is_counted);
+    let (counted, mut others): (Vec<_>, Vec<_>) = wanted.into_iter().partition(is_counted);
+    if only_counted {
+        others.clear();
+    }
     let (counted, others) = (
         session::jobs(&counted, &Wish::quick())?,
         session::jobs(&others, &Wish::quick())?,
