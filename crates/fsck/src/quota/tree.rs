@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use rustc_hash::FxHashSet;
+use uext4_ondisk::num::len64;
 use uext4_ondisk::pack::quota::QuotaGrace;
 use uext4_ondisk::quota::{
     QUOTA_BLOCK_LEN, QUOTA_ENTRIES_PER_LEAF, QUOTA_TREE_DEPTH, QUOTA_TREE_ROOT, QUOTA_VERSION_R1,
@@ -76,9 +77,14 @@ pub fn read(state: &State<'_>, kind: QuotaKind, file: &QuotaFile<'_>) -> Result<
         mut nowhere,
         ..
     } = walk;
-    nowhere += leaves(file, &mut led, &mut contents.entries)?;
+    let at_leaves = leaves(file, &mut led, &mut contents.entries)?;
+    nowhere += at_leaves.nowhere;
     if nowhere > 0 {
         let finding = Finding::new(QuotaProblem::Tree, place()).found(nowhere);
+        report(finding, &mut contents);
+    }
+    if at_leaves.strays > 0 {
+        let finding = Finding::new(QuotaProblem::Stray, place()).found(at_leaves.strays);
         report(finding, &mut contents);
     }
     Ok(contents)
@@ -122,14 +128,24 @@ impl Walk<'_, '_> {
     }
 }
 
-/// Reads the entries that the tree leads to, each leaf once. Returns how many are not there.
+/// What of the leaves and the tree does not match.
+#[derive(Default)]
+struct AtLeaves {
+    /// Entries that the tree leads to and that are not there.
+    nowhere: u64,
+    /// Entries that it does not lead to. Who reads leaf by leaf, as e2fsck does, takes them for
+    /// owners, even for one that the tree leads to.
+    strays: u64,
+}
+
+/// Reads the entries that the tree leads to, each leaf once.
 fn leaves(
     file: &QuotaFile<'_>,
     led: &mut [Led],
     entries: &mut BTreeMap<u32, RawQuotaEntry>,
-) -> Result<u64> {
+) -> Result<AtLeaves> {
     led.sort_unstable();
-    let mut nowhere = 0;
+    let mut at_leaves = AtLeaves::default();
     let mut bytes = [0; QUOTA_BLOCK_LEN];
     for of_leaf in led.chunk_by(|a, b| a.leaf == b.leaf) {
         let Some(leaf) = of_leaf.first().map(|led| led.leaf) else {
@@ -141,17 +157,21 @@ fn leaves(
             .unwrap_or_default();
         let slots = <[RawQuotaEntry]>::ref_from_prefix_with_elems(slots, QUOTA_ENTRIES_PER_LEAF);
         let slots = slots.map_or(&[][..], |(slots, _)| slots);
+        let taken = slots.iter().filter(|slot| is_taken(slot)).count();
+        let mut strays = len64(taken);
         for led in of_leaf {
             let is_it = |slot: &&RawQuotaEntry| slot.dqb_id.get() == led.id && is_taken(slot);
             match slots.iter().find(is_it) {
                 Some(entry) => {
                     entries.insert(led.id, *entry);
+                    strays = strays.saturating_sub(1);
                 }
-                None => nowhere += 1,
+                None => at_leaves.nowhere += 1,
             }
         }
+        at_leaves.strays += strays;
     }
-    Ok(nowhere)
+    Ok(at_leaves)
 }
 
 fn is_taken(entry: &RawQuotaEntry) -> bool {
