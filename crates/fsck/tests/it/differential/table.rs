@@ -132,7 +132,37 @@ const STRICTER: &[Row] = &[
         "ea-inode, inode 28: attribute 0 e_name_len 0x44",
         "the kernel calls the inode damaged: the name of its attribute is longer than its room",
     )
-    .with(&["directory-unused-inode", "group-free-inodes", "group-used-directories", "inode-bitmap-marked", "inode-links", "unattached"]),
+    .with(&["xattr-name", "directory-unused-inode", "group-free-inodes", "group-used-directories", "inode-bitmap-marked", "inode-links", "unattached"]),
+    row(
+        "xattr-order",
+        "no-csum, attribute block of inode 48: attribute 0 e_name_index 0x6c",
+        "the kernel does not find the attribute: it looks for names in order; e2fsck takes them in any",
+    ),
+    row(
+        "inode-ea-inode",
+        "orphan-list, inode 21: i_flags 0x280000",
+        "the kernel opens no file with this flag; e2fsck does not look at it without the feature",
+    ),
+    row(
+        "journal-inode-from-backup",
+        "k4, inode 8: i_extra_isize 0x21",
+        "the kernel refuses to mount with such an inode; e2fsck looks at this field only in other inodes",
+    ),
+    row(
+        "journal-torn",
+        "orphan-list, journal superblock: s_first 0xc4",
+        "the kernel refuses to mount with such a journal; e2fsck finds nothing to replay",
+    ),
+    row(
+        "superblock-hash-version",
+        "k1, superblock: s_def_hash_version 0x21",
+        "the kernel refuses to mount",
+    ),
+    row(
+        "superblock-quota-inode",
+        "large-dir, superblock: s_prj_quota_inum 0x4",
+        "the kernel opens no inode of this number by a name, with or without quotas; e2fsck looks at it only with them",
+    ),
 ];
 
 /// What e2fsck objects to and the examination does not.
@@ -151,6 +181,11 @@ const MISSED: &[Row] = &[
         "Resize_inode not enabled, but the resize inode is non-zero",
         "meta-bg, inode 7: a copy of inode 57",
         "a note: without the feature the inode is not used",
+    ),
+    row(
+        "is not clean",
+        "orphan-file, orphan file, block 18: orphan[0] 0x11",
+        "a note: the file is cut to its own size by the next mount",
     ),
     ELSEWHERE,
 ];
