@@ -107,7 +107,7 @@ fn umount_calls_its_helper() {
     let read = std::io::read_to_string(&file).unwrap();
     assert_eq!(read, "contents");
     drop(file);
-    // The daemon ends once its last file is closed, which nobody waits for.
+    // The daemon ends some time after its last file was closed, and gives the lock up then.
     File::open(&image).unwrap().lock().unwrap();
     mount.mounted("rw").judged();
 }
