@@ -179,6 +179,8 @@ fn is_needed(entry: &RawQuotaEntry) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use uext4_testkit::e2fsprogs::debugfs;
+
     use super::*;
     use crate::tests::TestImage;
 
@@ -206,6 +208,35 @@ mod tests {
         });
         let found = image.repair();
         assert!(found.contains(&"quota-header"), "{found:?}");
+    }
+
+    #[test]
+    fn limits_stay_where_the_tree_lost_the_branch_to_them() {
+        let image = TestImage::new("-t ext4 -O quota", "16M");
+        image.file("f", &[7; 100_000]);
+        image.debugfs(&["sif f uid 70000"]);
+        image.repair();
+        let blocks = debugfs(image.path(), "blocks <3>");
+        let blocks: Vec<usize> = blocks
+            .split_whitespace()
+            .map(|block| block.parse().unwrap())
+            .collect();
+        let limit = 0x00C0_FFEE_u64.to_le_bytes();
+        image.change(|bytes| {
+            let (mut block, mut slot) = (1, 0);
+            for byte in 70_000_u32.to_le_bytes().into_iter().rev() {
+                slot = blocks[block] * 1024 + usize::from(byte) * 4;
+                block = usize::from(bytes[slot]);
+            }
+            bytes[slot..][..4].fill(0);
+            let leaf = blocks[block] * 1024;
+            let id = 70_000_u32.to_le_bytes();
+            let at = leaf + bytes[leaf..].windows(4).position(|w| w == id).unwrap();
+            // `dqb_bhardlimit`.
+            bytes[at + 32..][..8].copy_from_slice(&limit);
+        });
+        assert_eq!(image.repair(), ["quota-entry-stray"]);
+        image.change(|bytes| assert!(bytes.windows(8).any(|w| w == limit)));
     }
 
     fn entry(id: u32, bytes: u64, limit: u64) -> (u32, RawQuotaEntry) {

@@ -14,7 +14,7 @@ super::problems! {
         "write the file anew, with the limits that can be read";
     Stray = "quota-entry-stray", Damage, Nothing, ["PR_6_UPDATE_QUOTAS"],
         "{found} entries of the quota file are not in its tree",
-        "write the file anew, without them";
+        "write the file anew, with those whose owners have no other";
     Usage = "quota-usage", Safe, Nothing, ["PR_6_UPDATE_QUOTAS"],
         "the usage of {found} owners in the quota file is not that of their files",
         "write the usage that was counted";

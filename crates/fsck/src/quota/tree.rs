@@ -83,9 +83,13 @@ pub fn read(state: &State<'_>, kind: QuotaKind, file: &QuotaFile<'_>) -> Result<
         let finding = Finding::new(QuotaProblem::Tree, place()).found(nowhere);
         report(finding, &mut contents);
     }
-    if at_leaves.strays > 0 {
-        let finding = Finding::new(QuotaProblem::Stray, place()).found(at_leaves.strays);
-        report(finding, &mut contents);
+    if !at_leaves.strays.is_empty() {
+        let finding = Finding::new(QuotaProblem::Stray, place());
+        report(finding.found(len64(at_leaves.strays.len())), &mut contents);
+    }
+    // A branch was lost, and not the limits of those to whom it led. The tree goes before.
+    for stray in at_leaves.strays {
+        contents.entries.entry(stray.dqb_id.get()).or_insert(stray);
     }
     Ok(contents)
 }
@@ -133,9 +137,8 @@ impl Walk<'_, '_> {
 struct AtLeaves {
     /// Entries that the tree leads to and that are not there.
     nowhere: u64,
-    /// Entries that it does not lead to. Who reads leaf by leaf, as e2fsck does, takes them for
-    /// owners, even for one that the tree leads to.
-    strays: u64,
+    /// Entries that it does not lead to.
+    strays: Vec<RawQuotaEntry>,
 }
 
 /// Reads the entries that the tree leads to, each leaf once.
@@ -157,19 +160,16 @@ fn leaves(
             .unwrap_or_default();
         let slots = <[RawQuotaEntry]>::ref_from_prefix_with_elems(slots, QUOTA_ENTRIES_PER_LEAF);
         let slots = slots.map_or(&[][..], |(slots, _)| slots);
-        let taken = slots.iter().filter(|slot| is_taken(slot)).count();
-        let mut strays = len64(taken);
+        let mut taken: Vec<_> = slots.iter().filter(|slot| is_taken(slot)).collect();
         for led in of_leaf {
-            let is_it = |slot: &&RawQuotaEntry| slot.dqb_id.get() == led.id && is_taken(slot);
-            match slots.iter().find(is_it) {
-                Some(entry) => {
-                    entries.insert(led.id, *entry);
-                    strays = strays.saturating_sub(1);
+            match taken.iter().position(|slot| slot.dqb_id.get() == led.id) {
+                Some(slot) => {
+                    entries.insert(led.id, *taken.remove(slot));
                 }
                 None => at_leaves.nowhere += 1,
             }
         }
-        at_leaves.strays += strays;
+        at_leaves.strays.extend(taken);
     }
     Ok(at_leaves)
 }
