@@ -96,7 +96,8 @@ fn locks<'a>(table: &'a str, place: &'a str) -> impl Iterator<Item = (&'a str, u
 
 /// Whether a process holds the exclusive lock (flock(2)) of this file, which only one that has it
 /// open can take; false where `/proc` shows neither the lock nor the process, and where another
-/// file is locked that the table has at the same place, as subvolumes of btrfs have.
+/// file is locked that the table has at the same place, as subvolumes of btrfs have. `file` must
+/// have no lock of its own: it would be given up.
 #[must_use]
 pub fn has_locked(process: u32, file: &File) -> bool {
     let (Some(table), Some(place)) = (table("/proc/locks"), place_of_locks(file)) else {
@@ -107,7 +108,8 @@ pub fn has_locked(process: u32, file: &File) -> bool {
     process != 0 && is_alone && keeps_out(file)
 }
 
-/// Whether a lock of another open description of the file keeps this one from it.
+/// Whether a lock of another open description of the file keeps this one from it. A lock that this
+/// one has is given up.
 fn keeps_out(file: &File) -> bool {
     match flock(file, FlockOperation::NonBlockingLockShared) {
         Err(error) => error == Errno::WOULDBLOCK,
