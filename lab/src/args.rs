@@ -20,7 +20,7 @@ const EXAMPLES: &str = "Examples:
   uext4-lab report --open                     the page of the newest folder of lab/records
   uext4-lab mount --policy writeback=mainline disk.img DIR
   uext4-lab gate                              the gates of all claims but the live ones
-  uext4-lab gate --counted                    those that no other work on the machine changes
+  uext4-lab gate --counted                    without what is timed, as continuous integration
   uext4-lab gate writeback-kernel             the model next to the running kernel, as root
 
 Exit status: 0; 1 if a gate fails or a claim could not be run to its end; 2 for a wrong command line.";
@@ -74,7 +74,7 @@ pub enum Command {
     Gate {
         /// Claims; all if none is named, but for those that measure the running kernel live.
         claims: Vec<String>,
-        /// Leaves out claims about times, which depend on what else runs.
+        /// Leaves out what is timed, or counted by the running kernel: it differs with the load.
         #[arg(long)]
         counted: bool,
     },

@@ -156,14 +156,13 @@ fn run_claims(run: &Run) -> Result<bool, Failure> {
 fn gate(claims: &[String], only_counted: bool) -> Result<bool, Failure> {
     let mut wanted = registry::named(claims)?;
     wanted.retain(|claim| !claim.gates.is_empty() && (!claims.is_empty() || !claim.is_live));
-    let is_counted = |claim: &&'static Claim| match registry::experiment(claim) {
-        Ok(experiment) => experiment.measure == Measure::Counted,
-        Err(_) => false,
+    let is = |claim: &'static Claim, measure| {
+        registry::experiment(claim).is_ok_and(|experiment| experiment.measure == measure)
     };
-    let (counted, mut others): (Vec<_>, Vec<_>) = wanted.into_iter().partition(is_counted);
-    if only_counted {
-        others.clear();
-    }
+    wanted.retain(|claim| !only_counted || !is(claim, Measure::Timed));
+    let (counted, others): (Vec<_>, Vec<_>) = wanted
+        .into_iter()
+        .partition(|claim| is(claim, Measure::Counted));
     let (counted, others) = (
         session::jobs(&counted, &Wish::quick())?,
         session::jobs(&others, &Wish::quick())?,

@@ -1,5 +1,4 @@
-//! The gates of every claim that nothing but the code decides; in the long mode also those of
-//! times.
+//! The gates of every claim that is counted; in the long mode also those of times.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
