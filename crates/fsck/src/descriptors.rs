@@ -12,6 +12,7 @@
 mod places;
 mod proofs;
 mod tables;
+mod tail;
 mod weight;
 
 pub use places::place_of;
@@ -259,6 +260,11 @@ fn flags(volume: &Volume, findings: &Findings<'_>) -> Result<()> {
                 desc.flags &= !BG_INODE_UNINIT;
                 desc.itable_unused = 0;
             })?;
+        } else if let Some(used) = tail::used_behind(volume, group)? {
+            let unused = per_group.saturating_sub(used);
+            let finding = Finding::new(GroupProblem::TableUnusedMarked, Place::group(group));
+            let cause = findings.report(finding.found(desc.itable_unused).right(unused));
+            volume.update_group(group, cause, |desc| desc.itable_unused = unused)?;
         }
     }
     Ok(())

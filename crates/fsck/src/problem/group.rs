@@ -66,6 +66,9 @@ super::problems! {
     TableUnusedRange = "group-table-unused-range", Damage, Nothing, ["PR_0_GDT_ITABLE_UNUSED"],
         "{found} inodes at the end of the table are said to be unused, {right} are free",
         "read the whole table";
+    TableUnusedMarked = "group-table-unused-marked", Damage, Nothing, ["PR_2_INOREF_IN_UNUSED"],
+        "the last {found} inodes of the table are said to be unused; by bitmap and table {right} are",
+        "read those before, too";
     BackupDiffers = "group-backup-differs", Note, Nothing, [],
         "the backup of descriptors in block {found} is not one of this file system as it is",
         "write it anew";
