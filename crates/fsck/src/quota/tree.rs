@@ -12,8 +12,8 @@ use uext4_ondisk::quota::{
 use zerocopy::FromBytes;
 use zerocopy::little_endian::U32;
 
-use super::Contents;
 use super::file::QuotaFile;
+use super::{Contents, is_needed};
 use crate::error::Result;
 use crate::finding::{Finding, Place};
 use crate::problem::QuotaProblem;
@@ -83,15 +83,23 @@ pub fn read(state: &State<'_>, kind: QuotaKind, file: &QuotaFile<'_>) -> Result<
         let finding = Finding::new(QuotaProblem::Tree, place()).found(nowhere);
         report(finding, &mut contents);
     }
-    if !at_leaves.strays.is_empty() {
+    let strays = adopt(&mut contents.entries, at_leaves.strays);
+    if strays > 0 {
         let finding = Finding::new(QuotaProblem::Stray, place());
-        report(finding.found(len64(at_leaves.strays.len())), &mut contents);
-    }
-    // A branch was lost, and not the limits of those to whom it led. The tree goes before.
-    for stray in at_leaves.strays {
-        contents.entries.entry(stray.dqb_id.get()).or_insert(stray);
+        report(finding.found(strays), &mut contents);
     }
     Ok(contents)
+}
+
+/// Takes in entries that the tree does not lead to, of owners that have no other: a branch was
+/// lost, and not their limits. Returns how many there are, without those that say nothing of
+/// anybody, which are as good as free ones.
+fn adopt(entries: &mut BTreeMap<u32, RawQuotaEntry>, mut strays: Vec<RawQuotaEntry>) -> u64 {
+    strays.retain(|stray| is_needed(stray) || entries.contains_key(&stray.dqb_id.get()));
+    for stray in &strays {
+        entries.entry(stray.dqb_id.get()).or_insert(*stray);
+    }
+    len64(strays.len())
 }
 
 struct Walk<'a, 'f> {
