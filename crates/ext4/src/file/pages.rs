@@ -251,6 +251,9 @@ fn known_map(blocks: &Tree, lblk: Lblk, len: u32) -> Option<Mapping> {
 
 /// Reads the mapping from the map on the device, like [`MapCursor::map`], and also caches all
 /// other mappings of the same leaf, as the leaf has been read. The inode's fields are locked.
+///
+/// Fails with [`uext4_ondisk::Damage::Field`] if the blocks are metadata of a fixed place, and
+/// caches nothing that names such: what the cache says is written to.
 pub(crate) fn read_map(
     sbi: &Sbi,
     inode: &Inode,
@@ -266,9 +269,17 @@ pub(crate) fn read_map(
         len
     };
     let all = cursor.map(sbi, inode, lblk, most)?;
+    let groups = &sbi.writable()?.groups;
+    if all.state != MapState::Hole {
+        groups.refuse_metadata(all.pblk, all.len.into())?;
+    }
     let found = all.part(lblk, len);
     let leaf = cursor.whole_leaf(sbi, inode);
-    blocks.cache_all(&leaf.iter().map(as_known).collect::<Vec<Known>>());
+    let is_sound = |mapping: &&Mapping| {
+        mapping.state == MapState::Hole || groups.may_be_data(mapping.pblk, mapping.len.into())
+    };
+    let leaf = leaf.iter().filter(is_sound).map(as_known);
+    blocks.cache_all(&leaf.collect::<Vec<Known>>());
     // Needed where a part of the range was cached already, for example delayed blocks of a file
     // that is appended to: otherwise each append would read the map again. The tree bounds how
     // many parts it visits.

@@ -155,12 +155,7 @@ impl<'a> Handle<'a> {
         let bitmaps = self.rw.groups.bitmaps(self.sbi, self);
         let geometry = self.sbi.geometry();
         for run in runs(geometry, start, len) {
-            if let Some((group, _)) = geometry.group_of(run.start) {
-                let (start, len) = (run.start, run.len.into());
-                self.rw
-                    .groups
-                    .refuse_metadata(geometry, group, start, len)?;
-            }
+            self.rw.groups.refuse_metadata(run.start, run.len.into())?;
             match self.rw.allocator.clear(&bitmaps, run) {
                 // Freed on disk with this transaction, in memory only after its commit: until
                 // then a power cut restores the old owner.

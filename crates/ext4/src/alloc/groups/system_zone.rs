@@ -1,6 +1,7 @@
 //! The blocks that hold metadata of fixed places: bitmaps and inode tables of all groups,
 //! superblocks, descriptors and the journal. A block bitmap that calls one of them free is not
-//! believed.
+//! believed, nor is the map of a file that names one: what is written to the file would be written
+//! over them.
 
 use uext4_ondisk::{Damage, Geometry, GroupNr, Pblk};
 
@@ -60,7 +61,8 @@ fn copies_in(geometry: &Geometry, group: GroupNr) -> u32 {
 }
 
 impl Groups {
-    /// Takes in the places of bitmaps and inode tables of the groups from `first` on.
+    /// Takes in the places of bitmaps and inode tables of the groups from `first` on, and the
+    /// copies of superblock and descriptors of all: a file system that grows has more of these.
     pub(super) fn find_system_zone(&self, geometry: &Geometry, first: usize) {
         let table_blocks = u64::from(geometry.itable_blocks());
         let slots = (first..self.slots.len()).map(|group| self.slots[group].lock().desc);
@@ -70,7 +72,12 @@ impl Groups {
                 .into_iter()
                 .chain([(desc.inode_table, table_blocks)])
         });
-        let runs: Vec<(Pblk, u64)> = runs.collect();
+        let all = (0..geometry.groups_count.get()).map(GroupNr);
+        let copies = all.map(|group| {
+            let len = copies_in(geometry, group).into();
+            (geometry.group_start(group), len)
+        });
+        let runs: Vec<(Pblk, u64)> = runs.chain(copies.filter(|run| run.1 != 0)).collect();
         self.protect(runs.into_iter());
     }
 
@@ -79,23 +86,16 @@ impl Groups {
         self.system_zone.write().add(runs);
     }
 
-    /// Fails with [`Damage::Field`] if blocks of a file, in one group, are metadata of a fixed
-    /// place.
-    pub(crate) fn refuse_metadata(
-        &self,
-        geometry: &Geometry,
-        group: GroupNr,
-        start: Pblk,
-        len: u64,
-    ) -> Result<()> {
-        let copies = geometry.group_start(group).0 + u64::from(copies_in(geometry, group));
-        let found = match start.0 < copies {
-            true => Some(start),
-            false => self
-                .system_zone
-                .read()
-                .first_in(start.0, start.0.saturating_add(len)),
-        };
+    /// Whether none of these blocks is metadata of a fixed place.
+    pub(crate) fn may_be_data(&self, start: Pblk, len: u64) -> bool {
+        let end = start.0.saturating_add(len);
+        self.system_zone.read().first_in(start.0, end).is_none()
+    }
+
+    /// Fails with [`Damage::Field`] if blocks of a file are metadata of a fixed place.
+    pub(crate) fn refuse_metadata(&self, start: Pblk, len: u64) -> Result<()> {
+        let end = start.0.saturating_add(len);
+        let found = self.system_zone.read().first_in(start.0, end);
         match found {
             None => Ok(()),
             Some(block) => Err(Error::Corrupt(Damage::Field {
@@ -115,15 +115,8 @@ impl Groups {
         bitmap: &[u8],
     ) -> Result<()> {
         let start = geometry.group_start(group);
-        let copies = copies_in(geometry, group);
-        let free = match all_are(bitmap, 0, copies, true) {
-            true => {
-                self.system_zone
-                    .read()
-                    .free_in(bitmap, start.0, geometry.blocks_in_group(group))
-            }
-            false => Some(start),
-        };
+        let zone = self.system_zone.read();
+        let free = zone.free_in(bitmap, start.0, geometry.blocks_in_group(group));
         match free {
             None => Ok(()),
             Some(block) => Err(Error::Corrupt(Damage::Field {

@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
-use uext4::{Creation, Error, NewInode, OpenOptions, Volume};
-use uext4_blockdev::MemoryDevice;
+use uext4::{Creation, Error, NewInode, OpenOptions, SetAttributes, Volume};
+use uext4_blockdev::{BlockDevice, MemoryDevice};
 use uext4_ondisk::Pblk;
 
 use super::device::{made, mount, open};
@@ -121,6 +121,53 @@ fn metadata_that_a_bitmap_calls_free_is_not_allocated() {
                 true
             })
             .unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_map_that_names_metadata_is_not_written_to() {
+    for (flags, field) in [
+        ("-t ext4 -b 1024 -N 320", "block[5]"),
+        ("-t ext4 -b 1024 -N 320 -O ^metadata_csum", "block[5]"),
+        ("-t ext2 -b 1024 -N 320", "block[0]"),
+    ] {
+        let device = made(flags, 40_960);
+        let fs = mount(device.clone());
+        let root = fs.root().unwrap();
+        let file = root.create(b"f", NewInode::File, &Creation::default());
+        file.unwrap().write_at(0, &[7; 600]).unwrap();
+        let table = descriptor(&fs, &device, 4).2.inode_table.0;
+        let end = table + u64::from(fs.geometry().itable_blocks());
+        fs.close().unwrap();
+        // The superblock, a copy of it, of the descriptors, and the end of an inode table.
+        for block in [1, 8193, 8194, end - 1] {
+            let lies = debugfs(&device, &[&format!("sif f {field} {block}")]);
+            let read = |device: &MemoryDevice| {
+                let mut bytes = vec![0; 1024];
+                device.read_at(block * 1024, &mut bytes).unwrap();
+                bytes
+            };
+            let before = read(&lies);
+            let fs = mount(lies.clone());
+            let file = fs.root().unwrap().lookup(b"f").unwrap();
+            let case = format!("{flags}, block {block}");
+            let refused = |result| assert!(matches!(result, Err(Error::Corrupt(_))), "{case}");
+            refused(file.write_at(0, b"data").map(|_| ()));
+            refused(file.write_at(0, &[1; 2048]).map(|_| ()));
+            for size in [10, 5000] {
+                refused(file.set_attributes(&SetAttributes {
+                    size: Some(size),
+                    ..SetAttributes::default()
+                }));
+            }
+            drop(file);
+            drop(fs);
+            let after = read(&lies);
+            match block {
+                1 => assert_eq!(before[56..58], after[56..58], "{case}"),
+                _ => assert_eq!(before, after, "{case}"),
+            }
         }
     }
 }
