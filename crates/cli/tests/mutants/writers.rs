@@ -67,7 +67,7 @@ pub const WRITERS: &[Writer] = &[
     ),
     writer(
         &["rm", "-r", "IMAGE", "/deep/a/directory 5"],
-        &["/deep/a/directory 5/file"],
+        &["/deep/a/directory 5/file", "/deep/a/directory 5"],
     ),
     writer(&["mount", "IMAGE", "POINT"], CHANGED),
     writer(
