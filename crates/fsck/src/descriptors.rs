@@ -21,12 +21,11 @@ pub use tables::holds_table;
 
 use std::collections::HashSet;
 
-use uext4_ondisk::features::Incompat;
 use uext4_ondisk::group_desc::{
     BG_BLOCK_UNINIT, BG_INODE_UNINIT, BG_INODE_ZEROED, DescChecksum, GroupDesc, desc_checksum,
 };
 use uext4_ondisk::num::index;
-use uext4_ondisk::{Geometry, GroupNr, Pblk};
+use uext4_ondisk::{GroupNr, Pblk};
 
 use crate::error::Result;
 use crate::finding::{Finding, Place};
@@ -101,21 +100,6 @@ fn bad_sums(volume: &Volume) -> Result<Vec<BadSum>> {
     Ok(bad)
 }
 
-/// Whether blocks can be a bitmap or table of a group, others left aside.
-pub fn can_be(geometry: &Geometry, group: GroupNr, start: Pblk, len: u64) -> bool {
-    if geometry.features.incompat.contains(Incompat::FLEX_BG) {
-        return start.0 > u64::from(geometry.first_data_block) && geometry.contains(start, len);
-    }
-    is_in_group(geometry, group, start, len)
-}
-
-/// Whether blocks lie in a group.
-pub fn is_in_group(geometry: &Geometry, group: GroupNr, start: Pblk, len: u64) -> bool {
-    let first = geometry.group_start(group).0;
-    let end = first.saturating_add(geometry.blocks_in_group(group).into());
-    start.0 >= first && start.0.saturating_add(len) <= end
-}
-
 /// The bitmaps and tables whose places cannot be, or overlap others.
 fn wrong_places(volume: &Volume, groups: &[GroupDesc]) -> Result<Vec<MetadataOwner>> {
     let geometry = volume.geometry();
@@ -123,7 +107,7 @@ fn wrong_places(volume: &Volume, groups: &[GroupDesc]) -> Result<Vec<MetadataOwn
     let mut spans = Vec::with_capacity(groups.len().saturating_mul(4));
     for_each_metadata(geometry, groups, |owner, start, len| {
         let is_head = matches!(owner, MetadataOwner::Head(_));
-        let fits = is_head || can_be(geometry, owner.group(), start, len);
+        let fits = is_head || geometry.may_place(owner.group(), start, len);
         if fits {
             let start = start.0;
             spans.push(Span { start, len, owner });

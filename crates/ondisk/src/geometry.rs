@@ -239,6 +239,23 @@ impl Geometry {
                 .is_some_and(|end| end <= self.blocks_count)
     }
 
+    /// True if blocks `start` to `start + len` lie within a group.
+    pub fn is_in_group(&self, group: GroupNr, start: Pblk, len: u64) -> bool {
+        let first = self.group_start(group).0;
+        let end = first.saturating_add(self.blocks_in_group(group).into());
+        start.0 >= first && start.0.checked_add(len).is_some_and(|at| at <= end)
+    }
+
+    /// True if a bitmap or the inode table of a group may be at these blocks: anywhere behind the
+    /// first block with `flex_bg`, and else in the group itself.
+    pub fn may_place(&self, group: GroupNr, start: Pblk, len: u64) -> bool {
+        let is_inside = match self.features.incompat.contains(Incompat::FLEX_BG) {
+            true => self.contains(start, len),
+            false => self.is_in_group(group, start, len),
+        };
+        is_inside && start.0 > u64::from(self.first_data_block)
+    }
+
     /// Group and index (from 0) of an inode; `None` for 0 and past the last.
     pub fn inode_group(&self, ino: Ino) -> Option<(GroupNr, u32)> {
         let index = ino
@@ -532,20 +549,40 @@ fn desc_checksum(sb: &SuperBlock) -> DescChecksum {
 mod tests {
     use super::*;
 
-    #[test]
-    fn meta_groups_hold_no_copies_of_the_table_before_them() {
+    fn groups_of_8192(groups: u32, blocks: u32) -> SuperBlock {
         let mut sb = SuperBlock::zeroed();
-        let mut features = sb.features();
-        features.incompat.insert(Incompat::META_BG);
-        sb.set_features(features);
         sb.s_first_data_block = 1.into();
         sb.s_blocks_per_group = 8192.into();
         sb.s_inodes_per_group = 16.into();
-        sb.s_inodes_count = (100 * 16).into();
-        sb.s_blocks_count_lo = (100 * 8192).into();
+        sb.s_inodes_count = (groups * 16).into();
+        sb.s_blocks_count_lo = blocks.into();
         sb.s_rev_level = 1.into();
         sb.s_first_ino = 11.into();
         sb.s_inode_size = 128.into();
+        sb
+    }
+
+    #[test]
+    fn without_flex_bg_a_group_holds_its_own_bitmaps() {
+        let mut sb = groups_of_8192(3, 2 * 8192 + 101);
+        let may = |sb: &SuperBlock, group, start, len| {
+            Geometry::new(sb)
+                .unwrap()
+                .may_place(GroupNr(group), Pblk(start), len)
+        };
+        assert!(may(&sb, 0, 2, 8191) && !may(&sb, 0, 1, 1) && !may(&sb, 0, 2, 8192));
+        assert!(may(&sb, 1, 8193, 1) && !may(&sb, 1, 8192, 1) && !may(&sb, 0, 8193, 1));
+        assert!(may(&sb, 2, 16_400, 85) && !may(&sb, 2, 16_400, 86) && !may(&sb, 2, u64::MAX, 2));
+        sb.s_feature_incompat = Incompat::FLEX_BG.bits().into();
+        assert!(may(&sb, 0, 8193, 1) && may(&sb, 2, 2, 1) && !may(&sb, 2, 1, 1));
+    }
+
+    #[test]
+    fn meta_groups_hold_no_copies_of_the_table_before_them() {
+        let mut sb = groups_of_8192(100, 100 * 8192);
+        let mut features = sb.features();
+        features.incompat.insert(Incompat::META_BG);
+        sb.set_features(features);
         sb.s_first_meta_bg = 1.into();
         let geometry = Geometry::new(&sb).unwrap();
         // Each block has the descriptors of 32 groups, and without `sparse_super` each group a

@@ -70,7 +70,7 @@ pub(crate) fn read_bitmap(
     stored: Option<u32>,
 ) -> Result<Buffer> {
     let geometry = disk.geometry();
-    if !geometry.contains(block, 1) {
+    if !geometry.may_place(group, block, 1) {
         return Err(Error::Corrupt(Damage::DescLocation { group, what, block }));
     }
     disk.bread(what, block, tag(Kind::Bitmap), |bytes| {

@@ -557,7 +557,7 @@ fn check_places(geometry: &Geometry, group: GroupNr, desc: &GroupDesc) -> Result
         ("inode table", desc.inode_table, table_blocks),
     ] {
         // Block 0 and the superblock's hold nothing else, so a table of zeroes describes no groups.
-        if !geometry.contains(block, len) || block <= geometry.superblock_block() {
+        if !geometry.may_place(group, block, len) || block <= geometry.superblock_block() {
             return Err(Error::Corrupt(Damage::DescLocation { group, what, block }));
         }
     }

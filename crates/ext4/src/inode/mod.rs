@@ -174,7 +174,7 @@ pub(crate) fn inode_place(disk: &Disk, ino: Ino) -> Result<(Pblk, usize)> {
         }))?;
     let table = disk.inode_table(group)?;
     let table_blocks = u64::from(geometry.itable_blocks());
-    if !geometry.contains(table, table_blocks) {
+    if !geometry.may_place(group, table, table_blocks) {
         return Err(Error::Corrupt(Damage::DescLocation {
             group,
             what: "inode table",

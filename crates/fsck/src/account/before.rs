@@ -101,7 +101,7 @@ fn groups(found: &Volume, after: &State<'_>) -> Vec<GroupDesc> {
     for (group, desc) in (0..).map(GroupNr).zip(&mut groups) {
         let right = after.volume.group(group);
         let table = MetadataOwner::InodeTable(group);
-        let is_possible = descriptors::can_be(geometry, group, desc.inode_table, len);
+        let is_possible = geometry.may_place(group, desc.inode_table, len);
         if let (Some(place), false) = (descriptors::place_of(desc, table), is_possible) {
             *place = right.inode_table;
         }

@@ -8,7 +8,7 @@ use uext4_ondisk::{Geometry, GroupNr, Pblk};
 
 use super::tables::{SEARCHED_MAX, search};
 use super::weight::{Weight, weigh};
-use super::{BadSum, can_be, may_be_stale, read_all_unless};
+use super::{BadSum, may_be_stale, read_all_unless};
 use crate::error::{Error, Result};
 use crate::finding::{Finding, Place};
 use crate::fixed_places::{MetadataOwner, for_each_metadata};
@@ -234,7 +234,7 @@ fn from_backup(
             let among = places
                 .iter()
                 .any(|&(at, other)| start.0 < at + other && at < start.0 + len);
-            if !can_be(geometry, group, start, len) || taken.overlaps(start.0, len) || among {
+            if !geometry.may_place(group, start, len) || taken.overlaps(start.0, len) || among {
                 return None;
             }
             places.push((start.0, len));
@@ -329,7 +329,7 @@ fn known_place(volume: &Volume, taken: &mut Taken, owner: MetadataOwner) -> Resu
     let geometry = volume.geometry();
     let group = owner.group();
     let len = len_of(geometry, owner);
-    let fits = |at: Pblk| can_be(geometry, group, at, len) && !taken.overlaps(at.0, len);
+    let fits = |at: Pblk| geometry.may_place(group, at, len) && !taken.overlaps(at.0, len);
     let usual = usual(geometry, &volume.groups(), owner).filter(|&at| fits(at));
     if !matches!(owner, MetadataOwner::InodeTable(_)) {
         return Ok(usual);
@@ -461,7 +461,7 @@ impl<'a> Bits<'a> {
         let geometry = self.volume.geometry();
         let bitmap = self.volume.group(group).block_bitmap;
         let is_lost = self.lost.contains(&MetadataOwner::BlockBitmap(group));
-        if is_lost || !can_be(geometry, group, bitmap, 1) {
+        if is_lost || !geometry.may_place(group, bitmap, 1) {
             return Ok(());
         }
         self.bytes.resize(geometry.block_size.len(), 0);

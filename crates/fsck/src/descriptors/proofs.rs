@@ -13,10 +13,10 @@ use uext4_ondisk::group_desc::{
 use uext4_ondisk::num::index;
 use uext4_ondisk::{GroupNr, Pblk};
 
+use super::BadSum;
 use super::places::{len_of, parts, place_of, usual};
 use super::tables::{SEARCHED_MAX, holds_table, search};
 use super::weight::weigh;
-use super::{BadSum, can_be};
 use crate::error::Result;
 use crate::fixed_places::MetadataOwner;
 use crate::volume::Volume;
@@ -58,7 +58,7 @@ pub(super) fn misplaced(
                 true => None,
                 false => usual(geometry, groups, part),
             };
-            let is_possible = can_be(geometry, group, now, len_of(geometry, part));
+            let is_possible = geometry.may_place(group, now, len_of(geometry, part));
             let is_first = part == MetadataOwner::InodeTable(GroupNr(0));
             let other = match other.filter(|&other| other != now) {
                 // Without it there is no root.
@@ -73,7 +73,7 @@ pub(super) fn misplaced(
             // Where contents say nothing, a right checksum or the usual order does.
             let is_usual = || usual(geometry, groups, part) == Some(other);
             let is_suspect = by_backup && !is_initialised(desc, part) && (is_bad || is_usual());
-            if can_be(geometry, group, other, len_of(geometry, part))
+            if geometry.may_place(group, other, len_of(geometry, part))
                 && is_possible
                 && outweighs(volume, part, desc, [now, other], is_suspect)?
             {

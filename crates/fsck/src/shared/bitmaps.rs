@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use uext4_ondisk::group_desc::BG_BLOCK_UNINIT;
 
-use crate::descriptors::{can_be, holds_bitmap, place_of};
+use crate::descriptors::{holds_bitmap, place_of};
 use crate::error::{Error, Result};
 use crate::finding::{Finding, Place};
 use crate::fixed_places::{MetadataOwner, for_each_metadata};
@@ -65,7 +65,7 @@ fn relocate(state: &State<'_>, owner: MetadataOwner, cluster: u64) -> Result<()>
         Err(error) => return Err(error),
     };
     let clusters = state.used.of_blocks(new, 1);
-    if !can_be(geometry, group, new, 1) {
+    if !geometry.may_place(group, new, 1) {
         state.used.remove(clusters);
         return Ok(());
     }

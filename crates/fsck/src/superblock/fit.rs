@@ -192,7 +192,7 @@ const SPARSE: [u32; 4] = [1, 3, 5, 7];
 const DENSE: [u32; 4] = [2, 4, 6, 8];
 
 fn can_be(geometry: &Geometry, group: GroupNr, desc: &GroupDesc, bytes: &[u8]) -> bool {
-    let inside = |start, len| super::super::descriptors::can_be(geometry, group, start, len);
+    let inside = |start, len| geometry.may_place(group, start, len);
     let is_summed = geometry.desc_checksum != DescChecksum::None;
     let is_right = || desc.checksum == desc_checksum(bytes, group, geometry.desc_checksum);
     inside(desc.block_bitmap, 1)

@@ -17,7 +17,6 @@ mod journal;
 
 use super::change::{refused, set_hash_seed, set_uuid};
 use super::{Amount, Change};
-use crate::descriptors;
 use crate::error::Result;
 use crate::fixed_places::{MetadataOwner, for_each_metadata};
 use crate::make::{default_orphan_blocks, set_feature};
@@ -532,7 +531,7 @@ fn lies_in_its_groups(volume: &Volume) -> bool {
     let mut lies = true;
     for_each_metadata(geometry, &volume.groups(), |owner, start: Pblk, len| {
         let is_head = matches!(owner, MetadataOwner::Head(_));
-        lies &= is_head || descriptors::is_in_group(geometry, owner.group(), start, len);
+        lies &= is_head || geometry.is_in_group(owner.group(), start, len);
     });
     lies
 }
