@@ -42,20 +42,26 @@ pub fn for_each_metadata(
     groups: &[GroupDesc],
     mut each: impl FnMut(MetadataOwner, Pblk, u64),
 ) {
-    let table = geometry.itable_blocks().into();
     for (nr, desc) in (0..geometry.groups_count.get()).map(GroupNr).zip(groups) {
-        let head = geometry
-            .group_base_blocks(nr)
-            .min(geometry.blocks_in_group(nr));
-        if head != 0 {
-            each(
-                MetadataOwner::Head(nr),
-                geometry.group_start(nr),
-                head.into(),
-            );
-        }
-        each(MetadataOwner::BlockBitmap(nr), desc.block_bitmap, 1);
-        each(MetadataOwner::InodeBitmap(nr), desc.inode_bitmap, 1);
-        each(MetadataOwner::InodeTable(nr), desc.inode_table, table);
+        for_metadata_of(geometry, nr, desc, &mut each);
     }
+}
+
+/// As [`for_each_metadata`], of one group.
+pub fn for_metadata_of(
+    geometry: &Geometry,
+    nr: GroupNr,
+    desc: &GroupDesc,
+    mut each: impl FnMut(MetadataOwner, Pblk, u64),
+) {
+    let head = geometry.group_base_blocks(nr);
+    let head = head.min(geometry.blocks_in_group(nr));
+    if head != 0 {
+        let start = geometry.group_start(nr);
+        each(MetadataOwner::Head(nr), start, head.into());
+    }
+    each(MetadataOwner::BlockBitmap(nr), desc.block_bitmap, 1);
+    each(MetadataOwner::InodeBitmap(nr), desc.inode_bitmap, 1);
+    let table = geometry.itable_blocks().into();
+    each(MetadataOwner::InodeTable(nr), desc.inode_table, table);
 }

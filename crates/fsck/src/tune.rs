@@ -70,8 +70,9 @@ pub fn tune(
     if FoundLog::find(&**device)?.is_none()
         && let Some(superblock) = left_clean(&**device)?
         && changes.iter().all(|change| change.is_alone(&superblock))
+        && let Some(tuned) = alone::tune(device, options, changes, superblock)?
     {
-        return alone::tune(device, options, changes, superblock);
+        return Ok(tuned);
     }
     with_passes(device, options, changes, observer)
 }

@@ -14,6 +14,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use uext4_blockdev::{BlockDevice, MemoryDevice};
+use uext4_ondisk::group_desc::GroupDesc;
 use uext4_testkit::e2fsprogs::{assert_clean, complaints};
 use uext4_testkit::run_text;
 
@@ -306,4 +307,22 @@ fn multiple_mount_protection_comes_and_goes() {
         assert_eq!(image.found(), [""; 0]);
         assert_clean(image.path());
     }
+}
+
+#[test]
+fn a_bitmap_without_the_marks_of_metadata_gives_no_room_for_the_log() {
+    let image = filled(BASES[1]);
+    let mut bytes = fs::read(image.path()).unwrap();
+    let superblock = SuperBlock::parse(&bytes[1024..2048]).unwrap();
+    let geometry = Geometry::new(&superblock).unwrap();
+    let desc = GroupDesc::parse(&bytes[2048..][..usize::from(geometry.desc_size)]);
+    // All of group 0 is free, if this is believed.
+    let bitmap = desc.block_bitmap.0 as usize * 1024;
+    bytes[bitmap..bitmap + 1024].fill(0);
+    fs::write(image.path(), &bytes).unwrap();
+    tune_image(image.path(), &[label("x")]).unwrap();
+    let after = fs::read(image.path()).unwrap();
+    let group = geometry.blocks_per_group.get() as usize * 1024;
+    let changed = (2048..group).filter(|&at| bytes[at] != after[at]);
+    assert_eq!(changed.count(), 0, "bytes of group 0 behind the superblock");
 }
