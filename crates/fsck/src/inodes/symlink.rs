@@ -66,16 +66,15 @@ impl Worker<'_, '_> {
             Form::None => None,
             _ => self.first_block(subject)?,
         };
-        let is_right = match (form, &block) {
-            (Form::None, _) if subject.has(InodeFlags::INLINE_DATA) => {
-                is_inline_target(subject, size)
-            }
-            (Form::None, _) => is_target(&subject.raw.i_block, size, subject.flags()),
-            (_, Some(block)) if end == 1 => {
-                size >= IN_BLOCK_MIN && is_target(block, size, subject.flags())
-            }
-            _ => false,
+        let place = Place {
+            form,
+            block: block.as_deref(),
+            end,
         };
+        if subject.has(InodeFlags::ENCRYPT) && !place.fits(subject, subject.flags()) {
+            self.plain_target(subject, place)?;
+        }
+        let is_right = place.fits(subject, subject.flags());
         if is_right {
             return Ok(());
         }
@@ -102,6 +101,15 @@ impl Worker<'_, '_> {
                 let finding = subject.finding(InodeProblem::Symlink).found(size);
                 self.clear(subject, finding)
             }
+        }
+    }
+
+    /// Clears the flag ENCRYPT of a link whose target is plain: it says how the target is read.
+    fn plain_target(&self, subject: &mut Subject<'_>, place: Place<'_>) -> Result<()> {
+        let plain = subject.flags().difference(InodeFlags::ENCRYPT);
+        match place.fits(subject, plain) {
+            true => self.clear_flags(subject, InodeProblem::SymlinkPlain, InodeFlags::ENCRYPT),
+            false => Ok(()),
         }
     }
 
@@ -163,6 +171,33 @@ impl Worker<'_, '_> {
         let overlay = self.state.volume.overlay();
         overlay.read_block(first.pblk, &mut block)?;
         Ok(Some(block))
+    }
+}
+
+/// Where a target is.
+#[derive(Clone, Copy)]
+struct Place<'b> {
+    form: Form,
+    /// The contents of logical block 0, if the link has a map.
+    block: Option<&'b [u8]>,
+    /// The logical block behind the last one.
+    end: u64,
+}
+
+impl Place<'_> {
+    /// Whether there is a target of the link's size, read as these flags say.
+    fn fits(self, subject: &Subject<'_>, flags: InodeFlags) -> bool {
+        let size = subject.size();
+        match (self.form, self.block) {
+            (Form::None, _) if flags.contains(InodeFlags::INLINE_DATA) => {
+                is_inline_target(subject, size)
+            }
+            (Form::None, _) => is_target(&subject.raw.i_block, size, flags),
+            (_, Some(block)) if self.end == 1 => {
+                size >= IN_BLOCK_MIN && is_target(block, size, flags)
+            }
+            _ => false,
+        }
     }
 }
 

@@ -117,6 +117,9 @@ super::problems! {
     SymlinkSize = "symlink-size", Safe, Nothing, ["PR_2_INVALID_SYMLINK"],
         "the target of the symbolic link ends after {right} bytes, its length is {found}",
         "store the right length";
+    SymlinkPlain = "symlink-plain", Safe, Nothing, [],
+        "the flag ENCRYPT is set (i_flags is {found}), and the target of the symbolic link is plain",
+        "clear the flag";
     SymlinkInBlock = "symlink-in-block", Damage, Nothing, [],
         "the target of the symbolic link has {found} bytes, and is in a block all the same",
         "put it into the inode";
