@@ -26,8 +26,10 @@ pub fn settled(
     end: u64,
     is_inside: impl Fn(&Extent) -> bool,
 ) -> Vec<Extent> {
-    let all: Vec<Extent> = extents.iter().map(|raw| raw.get()).collect();
-    let ascending = longest_ascent(&all);
+    let all = extents.iter().map(|raw| raw.get());
+    // One without blocks takes no place.
+    let all: Vec<Extent> = all.filter(|extent| extent.len != 0).collect();
+    let ascending = longest_ascent(&all, &is_inside);
     let mut kept: Vec<Extent> = ascending
         .iter()
         .filter_map(|&at| all.get(at))
@@ -78,16 +80,22 @@ fn end_of(extent: &Extent) -> u64 {
     u64::from(extent.lblk.0).saturating_add(extent.len.into())
 }
 
-/// Which extents to take so that most of them begin each behind the one before.
-fn longest_ascent(extents: &[Extent]) -> Vec<usize> {
+/// Which extents to take so that most of them begin each behind the one before. Of two that begin
+/// in one place it is the first, if that can be.
+fn longest_ascent(extents: &[Extent], is_inside: impl Fn(&Extent) -> bool) -> Vec<usize> {
     // Of the ascents of each length the one with the lowest end, and what comes before each.
     let mut ends: Vec<usize> = Vec::new();
     let mut before: Vec<Option<usize>> = vec![None; extents.len()];
     let start = |at: usize| extents.get(at).map_or(0, |extent| extent.lblk.0);
+    let is_before = |at: usize, extent: &Extent| {
+        let other = extents.get(at).filter(|other| other.lblk == extent.lblk);
+        other.is_some_and(&is_inside)
+    };
     for (at, extent) in extents.iter().enumerate() {
         let len = ends.partition_point(|&end| start(end) < extent.lblk.0);
         before[at] = len.checked_sub(1).and_then(|len| ends.get(len)).copied();
         match ends.get_mut(len) {
+            Some(end) if is_before(*end, extent) => {}
             Some(end) => *end = at,
             None => ends.push(at),
         }
@@ -150,6 +158,17 @@ mod tests {
         assert_eq!(settle(&entries, 10), [(0, 2, 10), (4, 2, 12), (8, 2, 5)]);
         let entries = [(0, 900, 10), (4, 2, 600), (8, 2, 5)];
         assert_eq!(settle(&entries, 10), [(0, 4, 10), (4, 2, 600), (8, 2, 5)]);
+    }
+
+    #[test]
+    fn what_a_count_that_is_too_large_adds_takes_no_place() {
+        assert_eq!(settle(&[(0, 1, 10), (0, 0, 0)], 1), [(0, 1, 10)]);
+        assert_eq!(
+            settle(&[(0, 2, 10), (2, 1, 20), (1, 0, 0)], 3),
+            [(0, 2, 10), (2, 1, 20)]
+        );
+        let left_behind = [(0, 2, 10), (2, 2, 20), (2, 2, 90)];
+        assert_eq!(settle(&left_behind, 4), [(0, 2, 10), (2, 2, 20)]);
     }
 
     #[test]
