@@ -53,18 +53,24 @@ impl Worker<'_, '_> {
     /// without contents does.
     pub fn lost_directory(&self, subject: &mut Subject<'_>) -> Result<()> {
         let last = self.state.geometry().inodes_count;
-        if subject.has(InodeFlags::INLINE_DATA) {
+        // What damaged the mode may have damaged flags and size: extents are told by their root.
+        let has_extents = is_whole_root(&subject.raw.i_block);
+        if subject.has(InodeFlags::INLINE_DATA) && !has_extents {
             return match is_inline_directory(&subject.raw.i_block, last) {
                 true => self.make_directory(subject),
                 false => Ok(()),
             };
         }
-        if subject.size() < self.state.geometry().block_size.bytes().into() {
+        if subject.size() < self.state.geometry().block_size.bytes().into() && !has_extents {
             return Ok(());
         }
         let mut raw = subject.raw;
         let permissions = raw.i_mode.get() & 0o7777;
         raw.i_mode = (S_IFDIR | permissions).into();
+        if has_extents {
+            let flags = subject.flags().difference(InodeFlags::INLINE_DATA) | InodeFlags::EXTENTS;
+            raw.i_flags = flags.bits().into();
+        }
         let map = mapping::read(self.state, subject.ino, &raw)?;
         let Some(first) = map.extents.first().filter(|first| first.lblk.0 == 0) else {
             return Ok(());
