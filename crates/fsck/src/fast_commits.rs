@@ -22,6 +22,7 @@ mod plan;
 
 use uext4_ondisk::Ino;
 use uext4_ondisk::fast_commit::End;
+use uext4_ondisk::mapping::MapState;
 
 use crate::clusters::ClusterSet;
 use crate::error::Result;
@@ -34,7 +35,7 @@ use crate::problem::JournalProblem;
 use crate::report::{Cause, Findings};
 use crate::state::State;
 use crate::volume::Volume;
-use crate::{bitmaps, directories};
+use crate::{bitmaps, directories, shared};
 use plan::Plan;
 
 /// What the replay of fast commits leaves.
@@ -49,7 +50,7 @@ pub struct Replayed {
 }
 
 /// Replays fast commits; `held` is what orphans held before. Where clusters have several owners,
-/// directories may lie in the data of others, so that nothing is replayed.
+/// directories may lie in the data of others: so each owner gets its own first.
 ///
 /// # Errors
 /// Of the device and of the overlay; [`crate::Error::Cancelled`].
@@ -64,6 +65,9 @@ pub fn replay(
     state.held = held.into();
     crate::inodes::run(&mut state)?;
     if !state.shared.is_empty() {
+        state = part_owners(options, findings, state, fast_commits)?;
+    }
+    if !state.shared.is_empty() {
         findings.leave_fast_commits();
         state.finish_pass()?;
         return Ok(ended(state));
@@ -77,6 +81,32 @@ pub fn replay(
     apply(&state, &plan, &before)?;
     state.finish_pass()?;
     Ok(ended(state))
+}
+
+/// Gives each owner of a shared cluster its own, and examines the inodes anew. No copy takes the
+/// blocks that the records map: they belong to files that were synced there.
+fn part_owners<'s>(
+    options: &'s Options,
+    findings: &'s Findings<'_>,
+    mut state: State<'s>,
+    fast_commits: &FastCommits,
+) -> Result<State<'s>> {
+    let used = &state.used;
+    for changed in fast_commits.changes.all_inodes().values() {
+        for range in changed.ranges() {
+            let len = range.len.into();
+            if range.state != MapState::Hole && state.geometry().contains(range.pblk, len) {
+                used.add(used.of_blocks(range.pblk, len), |_| ());
+            }
+        }
+    }
+    shared::run(&mut state)?;
+    state.finish_pass()?;
+    let held = state.held;
+    let mut state = State::new(options, findings, state.volume);
+    state.held = held;
+    crate::inodes::run(&mut state)?;
+    Ok(state)
 }
 
 fn ended(state: State<'_>) -> Replayed {
