@@ -345,7 +345,7 @@ fn plausible(volume: &Volume, inode: &RawInode) -> Result<Option<Map>> {
             && u64::from(map.len) >= blocks
             && blocks >= u64::from(MIN_JOURNAL_BLOCKS)
     };
-    Ok(Map::of(volume, inode)?.filter(long_enough))
+    Ok(Map::of_journal(volume, inode)?.filter(long_enough))
 }
 
 /// The inode that `s_jnl_blocks` describes: `i_block`, then the high and the low half of the size.

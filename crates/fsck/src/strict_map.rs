@@ -15,6 +15,9 @@ use crate::volume::Volume;
 /// Most blocks of a map that are read: the longest journal, 10,240,000 blocks, has 40,156 at most.
 const NODES_MAX: u32 = 1 << 16;
 
+/// Runs of a map, the last ones, that are searched for a number which stands there twice.
+const RUNS_SEARCHED: usize = 64;
+
 /// The blocks of a file without holes, in their order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Map {
@@ -24,6 +27,21 @@ pub struct Map {
     pub len: u32,
     /// Blocks that hold the map itself.
     pub nodes: u32,
+    /// Numbers that cannot be, and what they must have been.
+    pub filled: Vec<Filled>,
+}
+
+/// A number of a table that cannot be a block's, between two that say which it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Filled {
+    /// The block of the table.
+    pub table: Pblk,
+    /// Which number of it.
+    pub index: usize,
+    /// The number that is stored.
+    pub found: u32,
+    /// The number of the block.
+    pub right: u32,
 }
 
 impl Map {
@@ -32,11 +50,25 @@ impl Map {
     /// # Errors
     /// Of the device and of the overlay: what cannot be read is no damage.
     pub fn of(volume: &Volume, inode: &RawInode) -> Result<Option<Self>> {
+        Self::read(volume, inode, false)
+    }
+
+    /// As [`Map::of`], of a journal, whose log must not be given up for one number: its blocks were
+    /// taken in one run, so that one which is missing in the middle is known.
+    ///
+    /// # Errors
+    /// As [`Map::of`].
+    pub fn of_journal(volume: &Volume, inode: &RawInode) -> Result<Option<Self>> {
+        Self::read(volume, inode, true)
+    }
+
+    fn read(volume: &Volume, inode: &RawInode, fills: bool) -> Result<Option<Self>> {
         let flags = InodeFlags::from_bits_retain(inode.i_flags.get());
         let mut reader = Reader {
             volume,
             budget: NODES_MAX,
             has_ended: false,
+            fills,
             map: Self::default(),
             error: None,
         };
@@ -57,6 +89,7 @@ impl Map {
             runs: extents.iter().map(run).collect(),
             len: extents.iter().map(|extent| u32::from(extent.len)).sum(),
             nodes: 0,
+            filled: Vec::new(),
         }
     }
 
@@ -72,6 +105,8 @@ struct Reader<'a> {
     budget: u32,
     /// A number was zero: what follows must be zero, too.
     has_ended: bool,
+    /// Whether a number between two that are right is told from them.
+    fills: bool,
     map: Map,
     /// Why a block could not be read: the walk ended there.
     error: Option<Error>,
@@ -177,13 +212,41 @@ impl Reader<'_> {
         if self.has_ended {
             return None;
         }
-        let bytes = self.block(Pblk(number.into()))?;
-        for number in numbers(&bytes) {
+        let table = Pblk(number.into());
+        let bytes = self.block(table)?;
+        let numbers = numbers(&bytes);
+        for (index, number) in numbers.iter().enumerate() {
+            let next = numbers.get(index + 1).map(|next| next.get());
             match level.checked_sub(1)? {
-                0 => self.number(number.get())?,
+                0 => {
+                    let filled = self.filled(number.get(), next).map(|right| Filled {
+                        table,
+                        index,
+                        found: number.get(),
+                        right,
+                    });
+                    self.map.filled.extend(filled);
+                    self.number(filled.map_or(number.get(), |filled| filled.right))?;
+                }
                 below => self.table(number.get(), below)?,
             }
         }
         Some(())
+    }
+
+    /// What a number that cannot be a block's must have been: the block between the last one and
+    /// the next.
+    fn filled(&self, number: u32, next: Option<u32>) -> Option<u32> {
+        let last = self.map.runs.last()?;
+        let right = last.start.0.checked_add(last.len.into())?;
+        let is_between = next.is_some_and(|next| u64::from(next) == right.saturating_add(1));
+        if !self.fills || self.has_ended || !is_between || u64::from(number) == right {
+            return None;
+        }
+        let block = u64::from(number);
+        let has = |run: &LogRun| (run.start.0..run.start.0 + u64::from(run.len)).contains(&block);
+        let is_taken = self.map.runs.iter().rev().take(RUNS_SEARCHED).any(has);
+        let can_be = number != 0 && self.volume.geometry().contains(Pblk(block), 1) && !is_taken;
+        (!can_be).then(|| u32::try_from(right).ok()).flatten()
     }
 }

@@ -4,7 +4,6 @@ use std::mem::offset_of;
 
 use uext4_ondisk::checksum::crc32c;
 use uext4_ondisk::features::{Compat, Incompat};
-use uext4_ondisk::inode::InodeFlags;
 use uext4_ondisk::journal::{
     BlockType, JBD2_MAGIC, JOURNAL_SUPERBLOCK_LEN, JournalHeader, JournalIncompat,
     JournalSuperblock, MIN_JOURNAL_BLOCKS,
@@ -171,17 +170,33 @@ fn number_and_inode(
             inode.store(bytes);
         })?;
     }
+    fill_map(volume, found, findings)?;
     size_of_inode(volume, found, findings)
 }
 
-/// Cuts a size that ends within a block behind the last extent: e2fsck misses that block.
+/// Stores the numbers of the map that are missing.
+fn fill_map(volume: &Volume, found: &Found, findings: &Findings<'_>) -> Result<()> {
+    for filled in &found.map.filled {
+        let place = Place::inode(found.ino).block(filled.table);
+        let finding = Finding::new(JournalProblem::MapHole, place);
+        let cause = findings.report(finding.found(filled.found).right(filled.right));
+        volume.overlay().update(filled.table, cause, |bytes| {
+            let at = filled.index * size_of::<u32>();
+            if let Some(number) = bytes.get_mut(at..at + size_of::<u32>()) {
+                number.copy_from_slice(&filled.right.to_le_bytes());
+            }
+        })?;
+    }
+    Ok(())
+}
+
+/// Cuts a size that ends within a block behind the last one: e2fsck misses that block.
 fn size_of_inode(volume: &Volume, found: &mut Found, findings: &Findings<'_>) -> Result<()> {
     let block_size = volume.geometry().block_size;
     let inode = &mut found.inode;
     let size = u64::from(inode.i_size_high.get()) << 32 | u64::from(inode.i_size_lo.get());
     let whole = u64::from(found.map.len) << block_size.log2();
-    let has_extents = inode.i_flags.get() & InodeFlags::EXTENTS.bits() != 0;
-    if size <= whole || !has_extents {
+    if size <= whole {
         return Ok(());
     }
     let finding = Finding::new(JournalProblem::InodeSize, Place::inode(found.ino));

@@ -63,6 +63,9 @@ super::problems! {
         "restore the copy";
     InodeSize = "journal-inode-size", Damage, Nothing, [],
         "i_size of the journal is {found}, its blocks have {right} bytes", "store the right size";
+    MapHole = "journal-map-hole", Damage, Nothing, [],
+        "the journal's map has {found} where block {right} must be: its neighbours are on both sides",
+        "store that number";
     ShortLog = "journal-short-log", Damage, Nothing, [],
         "{found} blocks of the journal are for fast commits, and leave fewer than {right} for the \
          log", "clear the journal's feature fast_commit";
