@@ -11,6 +11,7 @@ mod writers;
 use std::fs;
 
 use uext4_testkit::cases::assert_none;
+use uext4_testkit::damage::Contents;
 use uext4_testkit::mutants::Mutant;
 use uext4_testkit::mutants::comparison::{Compared, compare, seeds};
 use uext4_testkit::mutants::oracle::{Oracle, Repaired, Says};
@@ -20,6 +21,12 @@ use writers::{SCRIPT, WRITERS, Writer};
 
 /// Mutants of a quick run, and of a long one.
 const MUTANTS: (u64, u64) = (51, 3000);
+/// Mutants that a command destroyed, and how.
+const FAULTS: &[u64] = &[
+    3808, // mount: inode tables in other groups than theirs, without flex_bg
+    2557, // tune: the log went where a wrong bitmap said that nothing was, over an inode table
+    4094, // truncate: the end of a block was zeroed that was the superblock's
+];
 
 /// The command that a mutant is given to.
 fn writer_of(mutant: &Mutant) -> Writer {
@@ -27,12 +34,10 @@ fn writer_of(mutant: &Mutant) -> Writer {
     WRITERS[(mutant.seed % WRITERS.len() as u64) as usize]
 }
 
-/// What e2fsck says where the log is replayed first.
+/// What e2fsck says once the log is replayed: what a damaged log leaves is no fault of the command.
 fn settled(oracle: &Oracle, image: &[u8]) -> Says {
-    match oracle.examined(image) {
-        Says::Objects(said) => oracle.settled(image).unwrap_or(Says::Objects(said)),
-        says => says,
-    }
+    let settled = oracle.settled(image);
+    settled.unwrap_or_else(|| oracle.examined(image))
 }
 
 fn judged(oracle: &Oracle, mutant: &Mutant) -> Compared {
@@ -50,7 +55,10 @@ fn judged(oracle: &Oracle, mutant: &Mutant) -> Compared {
     let words = writer.name();
     let differ = |what: &str, how: &str| Compared::Differ(format!("{what} | {words} | {how}"));
     if let Err(how) = writer.write(dir.path()) {
-        return differ("broken", &how);
+        return match table::waits(mutant) {
+            Some(why) => Compared::Explained(why),
+            None => differ("broken", &how),
+        };
     }
     let after = fs::read(&image).unwrap();
     if after == mutant.bytes {
@@ -59,7 +67,7 @@ fn judged(oracle: &Oracle, mutant: &Mutant) -> Compared {
     if before == Says::Clean
         && let Says::Objects(said) = settled(oracle, &after)
     {
-        return match table::worse(&said) {
+        return match table::worse(mutant, &said) {
             Some(why) => Compared::Explained(why),
             None => differ("worse", &said),
         };
@@ -72,10 +80,11 @@ fn judged(oracle: &Oracle, mutant: &Mutant) -> Compared {
         Repaired::Never => return differ("spoilt", "e2fsck makes no clean image of it any more"),
         Repaired::Unread(why) => return differ("unread", &why),
     };
-    let all = mutant.base.contents.clone();
-    let changes = writer.changes.iter();
-    let known = changes.fold(all, |known, path| known.without(path));
-    let lost = after.loses(&before, &known);
+    let others = |contents: Contents| {
+        let changes = writer.changes.iter();
+        changes.fold(contents, |contents, path| contents.without(path))
+    };
+    let lost = after.loses(&others(before), &others(mutant.base.contents.clone()));
     if lost.is_empty() {
         return Compared::Same;
     }
@@ -90,6 +99,6 @@ fn commands_that_write_lose_nothing_of_mutants() {
     if !has_tool("e2fsck") || !has_tool("prlimit") {
         return;
     }
-    let counts = compare("writers", &seeds(MUTANTS.0, MUTANTS.1), judged);
+    let counts = compare("writers", &seeds(MUTANTS.0, MUTANTS.1, FAULTS), judged);
     assert_none(&counts.differ, counts.all() as usize);
 }

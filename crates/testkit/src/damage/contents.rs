@@ -128,31 +128,28 @@ impl Contents {
         all
     }
 
-    /// The names of `before` that the `other` still has and this does not, each for a file of the
-    /// same type: a line for each, the first few. A directory without its names is among them,
-    /// although all of its files may be kept elsewhere.
+    /// The names of `before` that in the `other` still lead to what they led to, and not in this: a
+    /// line for each, the first few. A directory without its names is among them, although all of
+    /// its files may be kept elsewhere. A name that leads to a file which it never was of is lost.
     pub fn loses_names(&self, other: &Self, before: &Self) -> Vec<String> {
         let [ours, theirs, before] = [self, other, before].map(Self::by_path);
         let lost = before
             .iter()
-            .filter(|&(path, file_type)| {
-                theirs.get(path) == Some(file_type) && ours.get(path) != Some(file_type)
-            })
-            .map(|(path, file_type)| format!("the name {path} of {file_type:?}"));
+            .filter(|&(path, held)| theirs.get(path) == Some(held) && ours.get(path) != Some(held))
+            .map(|(path, held)| format!("the name {path} of {:?}", held.file_type));
         lost.take(5).collect()
     }
 
-    /// The type of what each path leads to.
-    fn by_path(&self) -> BTreeMap<String, Option<FileType>> {
+    /// What each path leads to.
+    fn by_path(&self) -> BTreeMap<String, Held> {
         let of_directory = |directory: &Content| {
             let path = directory.path.clone();
             let child = move |(name, child): (&Vec<u8>, &Ino)| {
                 let content = self.inodes.get(child)?;
                 let path = format!("{path}/{}", String::from_utf8_lossy(name));
-                let file_type = FileType::from_mode(content.mode);
                 // It is made by those who need it.
-                let is_made = path == "/lost+found" && file_type == Some(FileType::Directory);
-                (!is_made).then_some((path, file_type))
+                let is_made = path == "/lost+found" && content.is_directory();
+                (!is_made).then(|| (path, content.held()))
             };
             directory.names.iter().filter_map(child).collect::<Vec<_>>()
         };
@@ -165,18 +162,12 @@ impl Contents {
         let names = self.inodes.values().flat_map(|content| &content.names);
         let children = names.filter_map(|(name, child)| Some((name, self.inodes.get(child)?)));
         for (name, content) in children {
-            let is_directory = FileType::from_mode(content.mode) == Some(FileType::Directory);
             // Where lost files go is made anew where it is missing, by those who need it. A file
             // of that name is one like others.
-            if is_directory && name == b"lost+found" {
+            if content.is_directory() && name == b"lost+found" {
                 continue;
             }
-            let held = Held {
-                file_type: FileType::from_mode(content.mode),
-                size: if is_directory { 0 } else { content.size },
-                digest: content.digest,
-            };
-            all.entry(held).or_default().push(&content.path);
+            all.entry(content.held()).or_default().push(&content.path);
         }
         all
     }
@@ -221,6 +212,19 @@ fn fewer<T: Ord + Debug>([ours, theirs, before]: [Shown<'_, T>; 3]) -> Vec<Strin
 }
 
 impl Content {
+    fn is_directory(&self) -> bool {
+        FileType::from_mode(self.mode) == Some(FileType::Directory)
+    }
+
+    /// What a name of it leads to. Of directories all are alike.
+    fn held(&self) -> Held {
+        Held {
+            file_type: FileType::from_mode(self.mode),
+            size: if self.is_directory() { 0 } else { self.size },
+            digest: self.digest,
+        }
+    }
+
     fn is_empty(&self) -> bool {
         self.size == 0 && self.attributes.is_empty()
     }

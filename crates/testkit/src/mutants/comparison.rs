@@ -13,10 +13,13 @@ use super::limits::Limits;
 use super::oracle::Oracle;
 use crate::cases::{is_long, run};
 
-/// The seeds of a run: so many of a quick one, and so many of a long one.
-pub fn seeds(quick: u64, long: u64) -> Vec<u64> {
+/// The seeds of a run: so many of a quick one, and so many of a long one; of both also those that
+/// once showed a fault.
+pub fn seeds(quick: u64, long: u64, faults: &[u64]) -> Vec<u64> {
     let Ok(asked) = std::env::var("UEXT4_MUTANTS") else {
-        return (0..if is_long() { long } else { quick }).collect();
+        let count = if is_long() { long } else { quick };
+        let others = faults.iter().copied().filter(|&seed| seed >= count);
+        return (0..count).chain(others).collect();
     };
     let range = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

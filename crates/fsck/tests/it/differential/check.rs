@@ -88,6 +88,6 @@ fn mutants_are_damaged_exactly_where_e2fsck_objects() {
     if !has_tool("e2fsck") {
         return;
     }
-    let counts = compare("check", &seeds(MUTANTS.0, MUTANTS.1), judged);
+    let counts = compare("check", &seeds(MUTANTS.0, MUTANTS.1, &[]), judged);
     assert_none(&counts.differ, counts.all() as usize);
 }

@@ -12,6 +12,15 @@ use crate::judge::{Asked, Fault, applied, ask, first_findings};
 
 /// Mutants of a quick run, and of a long one.
 const MUTANTS: (u64, u64) = (170, 3000);
+/// Mutants that more was lost of, or that were refused or left unclean, and why.
+const FAULTS: &[u64] = &[
+    2534, // the size of a journal that has block numbers
+    2823, // a number of the journal's map that stands there twice
+    3266, // the flag ENCRYPT of a plain symbolic link
+    3568, // fast commits where blocks are shared
+    3789, // a directory whose mode, flags and size are noise
+    4209, // a count of extents that is too large
+];
 
 fn judged(oracle: &Oracle, mutant: &Mutant) -> Compared {
     let outcome = match ask(Asked::Plan, &mutant.bytes) {
@@ -79,6 +88,6 @@ fn repairs_of_mutants_keep_what_e2fsck_keeps() {
     if !has_tool("e2fsck") {
         return;
     }
-    let counts = compare("repair", &seeds(MUTANTS.0, MUTANTS.1), judged);
+    let counts = compare("repair", &seeds(MUTANTS.0, MUTANTS.1, FAULTS), judged);
     assert_none(&counts.differ, counts.all() as usize);
 }

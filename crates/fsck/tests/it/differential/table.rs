@@ -38,6 +38,12 @@ const ELSEWHERE: Row = row(
     "the kernel uses the journal that s_journal_inum names; e2fsck looks for another by its UUID",
 );
 
+const EMPTY_RECORD: Row = row(
+    "Problem in HTREE directory inode",
+    "large-dir, index of directory 84: file_type 0x2 of an empty record",
+    "e2fsck takes the byte for a part of the length of the record's name",
+);
+
 /// What the examination finds and `e2fsck -fn` does not: the names of findings.
 const STRICTER: &[Row] = &[
     row(
@@ -172,11 +178,7 @@ const MISSED: &[Row] = &[
         "orphan-file, descriptor of group 0: bg_flags 0x8",
         "a crash leaves it where no file was being deleted, and the next mount clears it",
     ),
-    row(
-        "Problem in HTREE directory inode",
-        "large-dir, index of directory 84: file_type 0x2 of an empty record",
-        "e2fsck takes the byte for a part of the length of the record's name",
-    ),
+    EMPTY_RECORD,
     row(
         "Resize_inode not enabled, but the resize inode is non-zero",
         "meta-bg, inode 7: a copy of inode 57",
@@ -191,13 +193,21 @@ const MISSED: &[Row] = &[
 ];
 
 /// What no examination and no plan is made for, where e2fsck has no objection or cleans it.
-const REFUSED: &[Row] = &[];
+const REFUSED: &[Row] = &[row(
+    "is marked as mounted by",
+    "mmp, MMP block: mmp_seq 0x265",
+    "another host may write meanwhile, and what is read is no state of it; e2fsck -n does not look",
+)];
 
 /// What e2fsck objects to after a repair.
-const UNCLEAN: &[Row] = &[ELSEWHERE];
+const UNCLEAN: &[Row] = &[ELSEWHERE, EMPTY_RECORD];
 
 /// What a repair keeps less of than e2fsck.
-const LOSSIER: &[Row] = &[];
+const LOSSIER: &[Row] = &[row(
+    "journal data block for block 282: is exchanged with journal data block for block 1",
+    "fast-commit, copies of blocks 282 and 1 in the log exchanged, a fast commit's checksum wrong",
+    "e2fsck gives up the whole log for the fast commit; here all is replayed that has its checksum",
+)];
 
 /// Why e2fsck makes none of these findings, if there is a reason for each.
 pub fn stricter(names: &[&str]) -> Option<&'static str> {
