@@ -37,6 +37,8 @@ pub struct Fate {
     is_created: bool,
     /// The one that was made takes the number from one that has no name left.
     replaces: bool,
+    /// It was given a name in what is no directory.
+    is_stray: bool,
 }
 
 impl Fate {
@@ -97,7 +99,7 @@ impl Fate {
         let links = match self.end {
             End::Nothing | End::Dies => 0,
             End::New if self.is_dir() => self.subdirs.saturating_add(2),
-            End::New => self.after.count.into(),
+            End::New => self.after.count.max(1).into(),
             // The kernel stores one link of a directory that has had too many.
             End::Stays if self.is_dir() && old == 1 => 1,
             End::Stays if self.is_dir() => self.subdirs.saturating_add(old.into()).max(2),
@@ -360,13 +362,20 @@ impl<'a> Plan<'a> {
         let takes = fate.is_some_and(Fate::takes_names);
         let is_replaced = fate.is_some_and(|fate| fate.replaces);
         let can_be = |ino| self.fates.get(&ino).is_some_and(Fate::can_be_named);
+        let mut strays = Vec::new();
         names.changed.retain(|name, now| {
             let is_fit = takes && now.is_none_or(can_be);
             if !is_fit && now.is_some() {
                 misfit_name(state, dir, name);
+                strays.extend(now.filter(|_| !takes));
             }
             is_fit
         });
+        for ino in strays {
+            if let Some(fate) = self.fates.get_mut(&ino) {
+                fate.is_stray = true;
+            }
+        }
         for (name, (ino, _)) in &names.present {
             let goes = is_replaced || names.changed.contains_key(name.as_slice());
             if let Some(fate) = self.fates.get_mut(ino).filter(|_| goes) {
@@ -409,7 +418,12 @@ impl Fate {
     /// Determines what becomes of the inode.
     fn judge(&mut self, state: &State<'_>, ino: Ino) {
         let has_names = self.after.count > 0;
-        let can_be_new = has_names && (self.old.is_none() || self.replaces);
+        // What was synced is kept, if its directory is not: later it gets a name in lost+found.
+        let is_stray = self.is_stray && self.new_kind() != Some(FileType::Directory);
+        let can_be_new = match self.old {
+            None => has_names || is_stray,
+            Some(_) => has_names && self.replaces,
+        };
         (self.end, self.kind) = match (self.old, self.new_kind()) {
             (_, Some(kind)) if can_be_new => (End::New, Some(kind)),
             (None, _) => (End::Nothing, None),

@@ -310,6 +310,27 @@ fn fast_commits_are_replayed_on_a_damaged_file_system() {
 }
 
 #[test]
+fn a_new_file_in_what_is_no_directory_is_kept() {
+    let image = image("");
+    let path = image.path();
+    let free = number(path, "ffb 2 20000", "found: ");
+    let records = Records::new()
+        .inode(900, 0o100_644, 2000, 5)
+        .add(900, 0, 2, free)
+        .create(ino(path, "other"), 900, "new");
+    put(&image, records);
+    let found = image.repair();
+    assert!(found.contains(&"journal-fast-commit-misfit"), "{found:?}");
+    let kept = debugfs(path, "stat /lost+found/#900");
+    assert!(
+        kept.contains("Size: 2000") && kept.contains("Blockcount: 4"),
+        "{kept}"
+    );
+    assert!(kept.contains("Links: 1"), "{kept}");
+    assert_e2fsck(path, "-fn", 0);
+}
+
+#[test]
 fn what_does_not_fit_is_left_out() {
     let records = |image: &Path| {
         let (file, other) = (ino(image, "file"), ino(image, "other"));

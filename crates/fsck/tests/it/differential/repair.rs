@@ -19,6 +19,7 @@ const FAULTS: &[u64] = &[
     3266, // the flag ENCRYPT of a plain symbolic link
     3568, // fast commits where blocks are shared
     3789, // a directory whose mode, flags and size are noise
+    4095, // a fast commit's new file in what is no directory
     4209, // a count of extents that is too large
 ];
 
