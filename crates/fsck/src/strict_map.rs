@@ -105,7 +105,7 @@ struct Reader<'a> {
     budget: u32,
     /// A number was zero: what follows must be zero, too.
     has_ended: bool,
-    /// Whether a number between two that are right is told from them.
+    /// Whether one that is missing is filled in, from those before and behind it.
     fills: bool,
     map: Map,
     /// Why a block could not be read: the walk ended there.

@@ -20,7 +20,7 @@ const SECONDS_MAX: &str = "60";
 const SAID_MAX: u64 = 1 << 20;
 /// Runs of `e2fsck -fy` after which an image is clean, or never will be.
 const RUNS_MAX: u32 = 4;
-/// What e2fsck 1.47.0 says where its own replay of fast commits has changed counts of the superblock
+/// What e2fsck 1.47.0 says where its own replay of fast commits has changed the superblock's counts
 /// and left the checksum as it was: neither this run nor another gets any further.
 const REOPENED: &str = "Superblock checksum does not match superblock while trying to re-open";
 
