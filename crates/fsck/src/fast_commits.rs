@@ -64,13 +64,17 @@ pub fn replay(
     let mut state = State::new(options, findings, volume);
     state.held = held.into();
     crate::inodes::run(&mut state)?;
+    let mut parted = None;
     if !state.shared.is_empty() {
-        state = part_owners(options, findings, state, fast_commits)?;
+        let owned;
+        (state, owned) = part_owners(options, findings, state, fast_commits)?;
+        parted = Some(owned);
     }
+    let parted = parted.as_ref();
     if !state.shared.is_empty() {
         findings.leave_fast_commits();
         state.finish_pass()?;
-        return Ok(ended(state));
+        return Ok(ended(state, parted));
     }
     directories::run(&state)?;
     // Orphans hold their blocks until the next mount: what is recorded lies in none of them.
@@ -80,18 +84,20 @@ pub fn replay(
     let plan = Plan::new(&state, fast_commits)?;
     apply(&state, &plan, &before)?;
     state.finish_pass()?;
-    Ok(ended(state))
+    Ok(ended(state, parted))
 }
 
 /// Gives each owner of a shared cluster its own, and examines the inodes anew. No copy takes the
-/// blocks that the records map: they belong to files that were synced there.
+/// blocks that the records map, as they belong to files that were synced there, nor those that
+/// orphans hold. Returns the clusters that had an owner before, too: no log may go there.
 fn part_owners<'s>(
     options: &'s Options,
     findings: &'s Findings<'_>,
     mut state: State<'s>,
     fast_commits: &FastCommits,
-) -> Result<State<'s>> {
+) -> Result<(State<'s>, ClusterSet)> {
     let used = &state.used;
+    used.add_removed_and(state.held.lock().clusters());
     for changed in fast_commits.changes.all_inodes().values() {
         for range in changed.ranges() {
             let len = range.len.into();
@@ -102,15 +108,17 @@ fn part_owners<'s>(
     }
     shared::run(&mut state)?;
     state.finish_pass()?;
-    let held = state.held;
+    state.used.add_removed_and(None);
+    let (held, owned) = (state.held, state.used);
     let mut state = State::new(options, findings, state.volume);
     state.held = held;
     crate::inodes::run(&mut state)?;
-    Ok(state)
+    Ok((state, owned))
 }
 
-fn ended(state: State<'_>) -> Replayed {
-    state.used.add_removed_and(None);
+/// `parted` are clusters that had an owner before their owners were parted.
+fn ended(state: State<'_>, parted: Option<&ClusterSet>) -> Replayed {
+    state.used.add_removed_and(parted);
     Replayed {
         volume: state.volume,
         used: state.used,

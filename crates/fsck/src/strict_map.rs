@@ -18,6 +18,9 @@ const NODES_MAX: u32 = 1 << 16;
 /// Runs of a map, the last ones, that are searched for a number which stands there twice.
 const RUNS_SEARCHED: usize = 64;
 
+/// Most numbers of a map that are filled in: of one with more nothing is known.
+const FILLED_MAX: usize = 2;
+
 /// The blocks of a file without holes, in their order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Map {
@@ -53,8 +56,9 @@ impl Map {
         Self::read(volume, inode, false)
     }
 
-    /// As [`Map::of`], of a journal, whose log must not be given up for one number: its blocks were
-    /// taken in one run, so that one which is missing in the middle is known.
+    /// As [`Map::of`], of a journal, whose log should not be given up for a number or two: its blocks
+    /// were taken in one run. So a number of a table that is zero, outside or that of a block before
+    /// it is filled in, where the numbers on both sides leave room for one block.
     ///
     /// # Errors
     /// As [`Map::of`].
@@ -240,7 +244,8 @@ impl Reader<'_> {
         let last = self.map.runs.last()?;
         let right = last.start.0.checked_add(last.len.into())?;
         let is_between = next.is_some_and(|next| u64::from(next) == right.saturating_add(1));
-        if !self.fills || self.has_ended || !is_between || u64::from(number) == right {
+        let may_fill = self.fills && self.map.filled.len() < FILLED_MAX;
+        if !may_fill || self.has_ended || !is_between || u64::from(number) == right {
             return None;
         }
         let block = u64::from(number);

@@ -94,6 +94,16 @@ pub fn check(state: &State<'_>, ino: Ino, raw: &RawInode, bytes: &[u8]) -> Resul
     Ok(xattrs)
 }
 
+/// Whether an inode has an encryption context, before its attributes are examined. A block that
+/// holds something else has none.
+///
+/// # Errors
+/// Of the device and of the overlay.
+pub fn has_context(state: &State<'_>, raw: &RawInode, bytes: &[u8]) -> Result<bool> {
+    let within = body::region(raw, bytes).is_some_and(entries::has_context);
+    Ok(within || block::has_context(state, raw)?)
+}
+
 /// The full name of an attribute for a finding; one of an unknown kind begins with its number.
 fn full_name(index: u8, suffix: &[u8]) -> Vec<u8> {
     let known = NAME_PREFIXES.iter().find(|(i, _)| *i == index);

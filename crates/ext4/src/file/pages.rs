@@ -274,12 +274,9 @@ pub(crate) fn read_map(
         groups.refuse_metadata(all.pblk, all.len.into())?;
     }
     let found = all.part(lblk, len);
-    let leaf = cursor.whole_leaf(sbi, inode);
-    let is_sound = |mapping: &&Mapping| {
-        mapping.state == MapState::Hole || groups.may_be_data(mapping.pblk, mapping.len.into())
-    };
-    let leaf = leaf.iter().filter(is_sound).map(as_known);
-    blocks.cache_all(&leaf.collect::<Vec<Known>>());
+    let mut leaf = cursor.whole_leaf(sbi, inode);
+    groups.keep_data(&mut leaf);
+    blocks.cache_all(&leaf.iter().map(as_known).collect::<Vec<Known>>());
     // Needed where a part of the range was cached already, for example delayed blocks of a file
     // that is appended to: otherwise each append would read the map again. The tree bounds how
     // many parts it visits.

@@ -242,6 +242,11 @@ impl<'a> Plan<'a> {
     fn look_up(&mut self, state: &State<'_>, dir: Ino, changed: &'a ChangedNames) -> Result<()> {
         if !self.meet(state, dir)? {
             misfit(state, dir);
+            for &ino in changed.values().flatten() {
+                if self.meet(state, ino)? {
+                    self.stray(ino);
+                }
+            }
             return Ok(());
         }
         let mut names = NamesChange {
@@ -356,6 +361,13 @@ impl<'a> Plan<'a> {
         Ok(keeps)
     }
 
+    /// Notes that an inode was given a name in what is no directory.
+    fn stray(&mut self, ino: Ino) {
+        if let Some(fate) = self.fates.get_mut(&ino) {
+            fate.is_stray = true;
+        }
+    }
+
     /// Leaves out the names in a directory that cannot change, and counts the others.
     fn settle(&mut self, state: &State<'_>, dir: Ino, names: &mut NamesChange<'_>) {
         let fate = self.fates.get(&dir);
@@ -372,9 +384,7 @@ impl<'a> Plan<'a> {
             is_fit
         });
         for ino in strays {
-            if let Some(fate) = self.fates.get_mut(&ino) {
-                fate.is_stray = true;
-            }
+            self.stray(ino);
         }
         for (name, (ino, _)) in &names.present {
             let goes = is_replaced || names.changed.contains_key(name.as_slice());

@@ -332,7 +332,9 @@ impl Subject<'_> {
 
 /// Whether an extent tree says that it has all the room there is: no block numbers look so.
 pub fn is_whole_root(i_block: &[u8; I_BLOCK_LEN]) -> bool {
-    header(i_block).is_some_and(|head| head.eh_max.get() == max_entries(I_BLOCK_LEN))
+    header(i_block).is_some_and(|head| {
+        head.eh_magic.get() == EXT4_EXT_MAGIC && head.eh_max.get() == max_entries(I_BLOCK_LEN)
+    })
 }
 
 /// Whether `i_block` begins as an extent tree does, whatever depth it says: one wrong bit of that

@@ -17,6 +17,7 @@ use super::worker::Worker;
 use crate::error::Result;
 use crate::mapping::{self, Form};
 use crate::problem::InodeProblem;
+use crate::xattr;
 
 /// The shortest target in a block. The kernel reads a shorter one, too, but never writes it there;
 /// e2fsprogs look for it in the inode.
@@ -104,10 +105,12 @@ impl Worker<'_, '_> {
         }
     }
 
-    /// Clears the flag ENCRYPT of a link whose target is plain: it says how the target is read.
+    /// Clears the flag ENCRYPT of a link whose target is plain: it says how the target is read. One
+    /// that has an encryption context was encrypted, whatever its bytes look like.
     fn plain_target(&self, subject: &mut Subject<'_>, place: Place<'_>) -> Result<()> {
         let plain = subject.flags().difference(InodeFlags::ENCRYPT);
-        match place.fits(subject, plain) {
+        let fits = place.fits(subject, plain);
+        match fits && !xattr::has_context(self.state, &subject.raw, subject.bytes)? {
             true => self.clear_flags(subject, InodeProblem::SymlinkPlain, InodeFlags::ENCRYPT),
             false => Ok(()),
         }

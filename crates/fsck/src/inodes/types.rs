@@ -81,6 +81,9 @@ impl Worker<'_, '_> {
         if !begins_directory(&block, subject.ino) {
             return Ok(());
         }
+        if has_extents && subject.has(InodeFlags::INLINE_DATA) {
+            self.clear_flags(subject, InodeProblem::InlineFlag, InodeFlags::INLINE_DATA)?;
+        }
         self.make_directory(subject)
     }
 

@@ -4,7 +4,8 @@
 //! The redo log still makes them one change: a superblock with a checksum consists of two sectors,
 //! either of which may be written alone. Free blocks for it are found in the bitmap of a group: one
 //! whose checksum is right, and that marks the metadata which the descriptors next to its own place
-//! there. Where there is none the whole file system is examined.
+//! there. Where there is none, or the descriptors of a flexible group fill more than a block, the whole
+//! file system is examined.
 
 use std::sync::Arc;
 
@@ -92,7 +93,8 @@ impl Neighbours<'_> {
     }
 
     /// Whether the bitmap of a group has the right checksum, and marks what these descriptors place
-    /// in the group. With `flex_bg` a group holds the tables of others, and those are next to it.
+    /// in the group. With `flex_bg` a group holds the tables of others, all of them described here.
+    /// No more blocks are looked at than the group has: more cannot be placed there.
     fn agree_with(&self, bits: &[u8], group: GroupNr, desc: &GroupDesc) -> bool {
         let geometry = self.geometry;
         let summed = bits.get(..index(geometry.clusters_per_group.get() / 8));
@@ -103,14 +105,20 @@ impl Neighbours<'_> {
         let start = geometry.group_start(group).0;
         let end = start + u64::from(geometry.blocks_in_group(group));
         let mut marks_all = is_summed;
+        let mut budget = u64::from(geometry.blocks_in_group(group));
         let others = (self.first.0..geometry.groups_count.get()).map(GroupNr);
         for (nr, desc) in others.map_while(|nr| Some((nr, self.desc(nr)?))) {
             for_metadata_of(geometry, nr, &desc, |_, block, len| {
                 let inside = block.0.max(start)..block.0.saturating_add(len).min(end);
-                marks_all &= inside
-                    .map(|block| (block - start) >> geometry.cluster_bits)
-                    .all(|cluster| is_marked(bits, cluster));
+                let len = inside.end.saturating_sub(inside.start);
+                marks_all = marks_all && len <= budget;
+                budget = budget.saturating_sub(len);
+                let mut clusters = inside.map(|block| (block - start) >> geometry.cluster_bits);
+                marks_all = marks_all && clusters.all(|cluster| is_marked(bits, cluster));
             });
+            if !marks_all {
+                return false;
+            }
         }
         marks_all
     }
@@ -127,6 +135,10 @@ fn free_run(device: &dyn BlockDevice, geometry: &Geometry, blocks: u64) -> Resul
     let ratio = 1_u64 << geometry.cluster_bits;
     let wanted = blocks.div_ceil(ratio);
     let per_block = geometry.descs_per_block().max(1);
+    let flex = 1_u32.checked_shl(geometry.log_groups_per_flex.into());
+    if flex.is_none_or(|flex| flex > per_block) {
+        return Ok(None);
+    }
     for group in (0..geometry.groups_count.get().min(GROUPS_MAX)).map(GroupNr) {
         if group.0 % per_block == 0 {
             let from = geometry.gdt_block(group.0 / per_block);

@@ -76,6 +76,17 @@ pub fn check(state: &State<'_>, owner: Owner, raw: &RawInode, xattrs: &mut Xattr
     Ok(())
 }
 
+/// Whether the block that an inode names holds an encryption context.
+pub fn has_context(state: &State<'_>, raw: &RawInode) -> Result<bool> {
+    let block = of_inode(state, raw);
+    if block == Pblk(0) || !state.geometry().contains(block, 1) {
+        return Ok(false);
+    }
+    let mut bytes = vec![0; state.geometry().block_size.len()];
+    state.volume.overlay().read_block(block, &mut bytes)?;
+    Ok(entries::has_context(region(block, &bytes)))
+}
+
 fn region(block: Pblk, bytes: &[u8]) -> Region<'_> {
     Region {
         bytes,

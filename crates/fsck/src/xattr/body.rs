@@ -16,25 +16,10 @@ pub fn check(
     bytes: &[u8],
     xattrs: &mut Xattrs,
 ) -> Result<()> {
-    let extra = usize::from(raw.i_extra_isize.get());
-    // An inode without extra fields has never been given attributes.
-    if extra == 0 {
-        return Ok(());
-    }
-    let start = GOOD_OLD_INODE_SIZE.saturating_add(extra);
-    let Some((magic, body)) = bytes.get(start..).and_then(<[u8]>::split_first_chunk::<4>) else {
+    let Some(region) = region(raw, bytes) else {
         return Ok(());
     };
-    // The space may hold anything as long as the magic number is not there.
-    if u32::from_le_bytes(*magic) != EXT4_XATTR_MAGIC {
-        return Ok(());
-    }
-    let region = Region {
-        bytes: body,
-        first: 0,
-        block: None,
-        shift: start.saturating_add(XATTR_IBODY_HEADER_LEN),
-    };
+    let (start, body) = (region.shift - XATTR_IBODY_HEADER_LEN, region.bytes);
     let examined = entries::examine(state, owner, region)?;
     xattrs.has_context = examined.has_context;
     xattrs.values.add(examined.values);
@@ -51,5 +36,20 @@ pub fn check(
         if let Some(place) = inode.get_mut(start..start.saturating_add(packed.len())) {
             place.copy_from_slice(&packed);
         }
+    })
+}
+
+/// The entries behind the extra fields of an inode. The space may hold anything as long as the
+/// magic number is not there; an inode without extra fields has never been given attributes.
+pub fn region<'b>(raw: &RawInode, bytes: &'b [u8]) -> Option<Region<'b>> {
+    let extra = usize::from(raw.i_extra_isize.get());
+    let start = GOOD_OLD_INODE_SIZE.saturating_add(extra);
+    let (magic, body) = bytes.get(start..)?.split_first_chunk::<4>()?;
+    let is_there = extra != 0 && u32::from_le_bytes(*magic) == EXT4_XATTR_MAGIC;
+    is_there.then_some(Region {
+        bytes: body,
+        first: 0,
+        block: None,
+        shift: start.saturating_add(XATTR_IBODY_HEADER_LEN),
     })
 }

@@ -151,7 +151,7 @@ pub fn examine(state: &State<'_>, owner: Owner, region: Region<'_>) -> Result<Ex
     Ok(examined)
 }
 
-/// Whether the entries of a region that was examined before hold an encryption context.
+/// Whether the entries of a region hold an encryption context, as far as they can be read.
 pub fn has_context(region: Region<'_>) -> bool {
     let mut at = region.first;
     while let Step::Entry { raw, name, next } = step(region.bytes, at) {

@@ -7,6 +7,7 @@ use uext4_ondisk::{Damage, Geometry, GroupNr, Pblk};
 
 use super::Groups;
 use crate::base::error::{Error, Result};
+use crate::base::mapping::{MapState, Mapping};
 use uext4_support::bits::all_are;
 
 /// Runs of blocks, sorted, joined where they touch.
@@ -54,10 +55,13 @@ impl SystemZone {
 /// Blocks of the copies of superblock and descriptors that a group begins with.
 fn copies_in(geometry: &Geometry, group: GroupNr) -> u32 {
     let reserved = u32::from(geometry.reserved_gdt_blocks);
-    // Blocks reserved for more descriptors may have been given up.
     let base = geometry.group_base_blocks(group);
-    base.saturating_sub(if base > 1 { reserved } else { 0 })
-        .max(base.min(1))
+    // Blocks reserved for more descriptors may have been given up. Groups with the descriptors of
+    // their meta group have no others than these, and the superblock.
+    match base > reserved.saturating_add(1) {
+        true => base - reserved,
+        false => base,
+    }
 }
 
 impl Groups {
@@ -86,10 +90,13 @@ impl Groups {
         self.system_zone.write().add(runs);
     }
 
-    /// Whether none of these blocks is metadata of a fixed place.
-    pub(crate) fn may_be_data(&self, start: Pblk, len: u64) -> bool {
-        let end = start.0.saturating_add(len);
-        self.system_zone.read().first_in(start.0, end).is_none()
+    /// Leaves of these mappings those that name no metadata of a fixed place.
+    pub(crate) fn keep_data(&self, mappings: &mut Vec<Mapping>) {
+        let zone = self.system_zone.read();
+        mappings.retain(|mapping| {
+            let end = mapping.pblk.0.saturating_add(mapping.len.into());
+            mapping.state == MapState::Hole || zone.first_in(mapping.pblk.0, end).is_none()
+        });
     }
 
     /// Fails with [`Damage::Field`] if blocks of a file are metadata of a fixed place.
