@@ -49,6 +49,37 @@ fn a_symbolic_link_is_neither_immutable_nor_append_only() {
 }
 
 #[test]
+fn a_plain_link_that_is_marked_as_encrypted_keeps_its_target() {
+    for (len, flags) in [(8, 0x800), (80, 0x80800)] {
+        let image = TestImage::new("-t ext4 -O encrypt", "8M");
+        image.debugfs(&[&format!("symlink l {}", "t".repeat(len))]);
+        assert_eq!(image.found(), [""; 0]);
+        image.debugfs(&[&format!("sif l flags {flags:#x}")]);
+        assert_eq!(image.repair(), ["symlink-plain"]);
+        let link = debugfs(image.path(), "stat l");
+        assert!(link.contains(&format!("Size: {len}")), "{link}");
+    }
+}
+
+#[test]
+fn a_directory_whose_mode_and_flags_are_wrong_keeps_its_names() {
+    for options in ["-t ext4 -b 1024", "-t ext4 -b 1024 -I 256 -O inline_data"] {
+        let image = TestImage::new(options, "8M");
+        image.debugfs(&["mkdir d"]);
+        for nr in 0..30 {
+            image.file(&format!("d/a-name-that-is-long-{nr}"), b"contents");
+        }
+        assert_eq!(image.found(), [""; 0], "{options}");
+        // The type is none, and of the flags INLINE_DATA alone is set.
+        image.debugfs(&["sif d mode 0170755", "sif d flags 0x10000000"]);
+        let found = image.repair();
+        assert!(found.contains(&"directory-mode"), "{options}: {found:?}");
+        let kept = debugfs(image.path(), "cat d/a-name-that-is-long-29");
+        assert!(kept.contains("contents"), "{options}: {found:?}");
+    }
+}
+
+#[test]
 fn a_short_target_in_a_block_goes_into_the_inode() {
     for options in ["-t ext4", "-t ext4 -b 1024 -O bigalloc", "-t ext4 -I 128"] {
         for size in ["6", "80"] {
