@@ -56,9 +56,9 @@ impl Map {
         Self::read(volume, inode, false)
     }
 
-    /// As [`Map::of`], of a journal, whose log should not be given up for a number or two: its blocks
-    /// were taken in one run. So a number of a table that is zero, outside or that of a block before
-    /// it is filled in, where the numbers on both sides leave room for one block.
+    /// As [`Map::of`], of a journal, whose log should not be given up for a number or two: its
+    /// blocks were taken in one run. So a number of a table that is zero, outside or that of a
+    /// block before it is filled in, where those on both sides leave room for one block.
     ///
     /// # Errors
     /// As [`Map::of`].

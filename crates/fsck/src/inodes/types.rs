@@ -53,7 +53,7 @@ impl Worker<'_, '_> {
     /// without contents does.
     pub fn lost_directory(&self, subject: &mut Subject<'_>) -> Result<()> {
         let last = self.state.geometry().inodes_count;
-        // What damaged the mode may have damaged flags and size: a root shows that there are extents.
+        // What damaged the mode may have damaged flags and size: a root says that it has extents.
         let has_extents = is_whole_root(&subject.raw.i_block);
         if subject.has(InodeFlags::INLINE_DATA) && !has_extents {
             return match is_inline_directory(&subject.raw.i_block, last) {

@@ -4,8 +4,8 @@
 //! The redo log still makes them one change: a superblock with a checksum consists of two sectors,
 //! either of which may be written alone. Free blocks for it are found in the bitmap of a group: one
 //! whose checksum is right, and that marks the metadata which the descriptors next to its own place
-//! there. Where there is none, or the descriptors of a flexible group fill more than a block, the whole
-//! file system is examined.
+//! there. Where there is none, or the descriptors of a flexible group fill more than a block, the
+//! whole file system is examined.
 
 use std::sync::Arc;
 
