@@ -69,7 +69,8 @@ pub enum Error {
     /// A repair would lose what was committed behind the log.
     #[error(
         "the journal holds fast commits, which are not replayed here where blocks have more than \
-         one owner and cannot be parted: mount the file system for writing once, unmount it, then repair it"
+         one owner and cannot be parted: mount the file system for writing once, unmount it, then \
+         repair it"
     )]
     FastCommits,
     /// It was asked to stop.

@@ -24,7 +24,7 @@ pub fn used_behind(volume: &Volume, group: GroupNr) -> Result<Option<u32>> {
     let geometry = volume.geometry();
     let desc = volume.group(group);
     let place = desc.inode_bitmap;
-    let is_there = desc.flags & BG_INODE_UNINIT == 0 && geometry.contains(place, 1);
+    let is_there = desc.flags & BG_INODE_UNINIT == 0 && geometry.may_place(group, place, 1);
     if !is_there || desc.itable_unused == 0 {
         return Ok(None);
     }
@@ -55,7 +55,7 @@ pub fn used_behind(volume: &Volume, group: GroupNr) -> Result<Option<u32>> {
 fn is_in_use(volume: &Volume, group: GroupNr, bit: u32) -> Result<bool> {
     let geometry = volume.geometry();
     let table = volume.group(group).inode_table;
-    if table.0 == 0 || !geometry.contains(table, geometry.itable_blocks().into()) {
+    if !geometry.may_place(group, table, geometry.itable_blocks().into()) {
         return Ok(false);
     }
     let first = group.0.saturating_mul(geometry.inodes_per_group.get());

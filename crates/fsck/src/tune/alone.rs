@@ -150,7 +150,7 @@ fn free_run(device: &dyn BlockDevice, geometry: &Geometry, blocks: u64) -> Resul
             continue;
         };
         let place = geometry.block_size.byte_offset(desc.block_bitmap);
-        let (Some(place), true) = (place, geometry.contains(desc.block_bitmap, 1)) else {
+        let (Some(place), true) = (place, geometry.may_place(group, desc.block_bitmap, 1)) else {
             continue;
         };
         if desc.flags & BG_BLOCK_UNINIT != 0 || u64::from(desc.free_clusters) < wanted {
