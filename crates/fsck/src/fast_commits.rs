@@ -11,7 +11,8 @@
 //! Only the result of all records counts, so nothing depends on their order. Blocks that files map
 //! now are claimed before any other block is allocated. A file whose last name is gone becomes an
 //! orphan, as it does in the kernel. What does not fit is left out, with a finding, and loses no
-//! more than itself: a block that is in use otherwise, a name for an inode that does not exist.
+//! more than itself: a block that is in use otherwise, a name for an inode that does not exist. A
+//! new file whose directory is none is kept without a name, and connected later.
 //!
 //! Not done: times of directories, which are not recorded.
 
