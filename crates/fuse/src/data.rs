@@ -312,7 +312,9 @@ fn later(
 }
 
 /// FSYNC of a node by a handle, 0 for none, and FSYNCDIR. Of a file system that was opened for
-/// reading all is durable.
+/// reading all is durable. The thread that reads requests does it itself where others read
+/// meanwhile and none of them is at another one: a thread of the pool would have to be woken, and
+/// to wake the caller from another CPU. Many at the same time share commits in the pool.
 pub fn fsync(
     server: &Server,
     id: u64,
@@ -330,12 +332,20 @@ pub fn fsync(
         };
         Ok(synced?)
     };
+    let waiting = caller.waiting();
     if let Some(inode) = server.handles.get(handle) {
-        return later(server, caller, move || sync(&inode));
+        return match waiting {
+            Some(_waiting) => sync(&inode).into(),
+            None => later(server, caller, move || sync(&inode)),
+        };
     }
-    match server.nodes.get(id) {
-        Ok(node) => later(server, caller, move || sync(node.writable()?)),
-        Err(error) => Answer::Now(Err(error)),
+    let node = match server.nodes.get(id) {
+        Ok(node) => node,
+        Err(error) => return Answer::Now(Err(error)),
+    };
+    match waiting {
+        Some(_waiting) => node.writable().and_then(sync).into(),
+        None => later(server, caller, move || sync(node.writable()?)),
     }
 }
 

@@ -15,6 +15,23 @@ pub trait Channel: Send + Sync + std::fmt::Debug {
     /// for a caller that is asked to do something with the node just now: so it is in use, and
     /// the kernel waits for nothing.
     fn forget_attributes(&self, id: u64);
+    /// Whether the thread that reads requests may wait for the disk now, as others read meanwhile.
+    /// Who got the permission gives it back by [`Channel::has_waited`].
+    fn may_wait(&self) -> bool {
+        false
+    }
+    /// The end of what [`Channel::may_wait`] permitted.
+    fn has_waited(&self) {}
+}
+
+/// The permission to wait, of this thread.
+#[derive(Debug)]
+pub(crate) struct Waiting<'a>(&'a dyn Channel);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.has_waited();
+    }
 }
 
 /// The caller: may be answered later, and reported something before.
@@ -60,6 +77,12 @@ impl<'a> RequestContext<'a> {
     /// Where the answer goes.
     pub fn channel(&self) -> &dyn Channel {
         &**self.channel
+    }
+
+    /// The permission to wait for the disk, where there is one.
+    pub(crate) fn waiting(&self) -> Option<Waiting<'a>> {
+        let channel = &**self.channel;
+        channel.may_wait().then_some(Waiting(channel))
     }
 }
 

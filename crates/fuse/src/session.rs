@@ -152,6 +152,9 @@ impl<S: Serve> Session<S> {
             (None, Transport::Uring) => return Err(no_rings()),
             (None, _) => (how.threads.clamp(1, THREADS_MAX), Transport::Dev),
         };
+        if transport == Transport::Dev && threads > 1 {
+            device.allow_waiting();
+        }
         let mut next = Some(first);
         for number in 0..threads {
             let again = || EventLoop::new(&server, &device, inflight.join());

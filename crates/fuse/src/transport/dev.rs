@@ -6,6 +6,7 @@
 use std::io::{Error, ErrorKind, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use rustix::io::Errno as Host;
 use zerocopy::IntoBytes;
@@ -44,17 +45,27 @@ pub enum Forgotten {
 
 /// The descriptor of a mount.
 #[derive(Debug)]
-pub struct Device(OwnedFd);
+pub struct Device {
+    fd: OwnedFd,
+    /// A thread that reads requests waits for the disk, or none may.
+    is_awaited: AtomicBool,
+}
 
 impl Device {
     /// Of a descriptor that was mounted.
     pub fn new(fd: OwnedFd) -> Self {
-        Self(fd)
+        let is_awaited = AtomicBool::new(true);
+        Self { fd, is_awaited }
+    }
+
+    /// Several threads read requests, so one at a time may wait for the disk.
+    pub fn allow_waiting(&self) {
+        self.is_awaited.store(false, SeqCst);
     }
 
     /// The descriptor.
     pub fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.fd.as_fd()
     }
 
     /// Writes a reply, which stands in `reply` but for its header.
@@ -63,7 +74,7 @@ impl Device {
         let reply = &mut reply[..header.len as usize];
         reply[..HEADER].copy_from_slice(header.as_bytes());
         // It fails only if no thread waits for the answer any more.
-        _ = rustix::io::write(&self.0, reply);
+        _ = rustix::io::write(&self.fd, reply);
     }
 
     /// Has the kernel ask anew for what it knows of a node.
@@ -108,13 +119,13 @@ impl Device {
         };
         let parts = std::iter::once(header.as_bytes()).chain(parts.iter().copied());
         let parts: Vec<IoSlice<'_>> = parts.map(IoSlice::new).collect();
-        rustix::io::writev(&self.0, &parts).map(|_| ())
+        rustix::io::writev(&self.fd, &parts).map(|_| ())
     }
 
     /// Reads a request; `None` once the file system is unmounted.
     fn read(&self, buf: &mut [u8]) -> std::io::Result<Option<usize>> {
         loop {
-            return match rustix::io::read(&self.0, &mut *buf) {
+            return match rustix::io::read(&self.fd, &mut *buf) {
                 Ok(0) | Err(Host::NODEV | Host::CONNABORTED) => Ok(None),
                 Ok(len) => Ok(Some(len)),
                 // The request was called off while it was read.
@@ -147,12 +158,20 @@ impl Channel for Device {
             IoSlice::new(answer.unwrap_or_default()),
         ];
         // It fails only if no thread waits for the answer any more.
-        _ = rustix::io::writev(&self.0, &parts);
+        _ = rustix::io::writev(&self.fd, &parts);
     }
 
     fn forget_attributes(&self, id: u64) {
         // It fails where the kernel knows nothing of the node.
         _ = self.forget(id, Forgotten::Attributes);
+    }
+
+    fn may_wait(&self) -> bool {
+        !self.is_awaited.swap(true, SeqCst)
+    }
+
+    fn has_waited(&self) {
+        self.is_awaited.store(false, SeqCst);
     }
 }
 
