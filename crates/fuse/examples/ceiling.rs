@@ -3,7 +3,7 @@
 //! in addition to it is the engine's; what this one costs is the kernel's and the transport's.
 //!
 //! ```text
-//! ceiling DIR [auto|dev|io_uring]
+//! ceiling DIR [auto|dev|io_uring [auto|spread]]
 //! ```
 //! Mounts at `DIR` and serves until it is unmounted. Everything is in memory: files are bytes, a
 //! directory is a map. Requests are those that the mount of an image gets: FLUSH and OPENDIR are
@@ -27,7 +27,7 @@ use uext4_fuse::errno::{Errno, Result};
 use uext4_fuse::init::{self, Negotiated};
 use uext4_fuse::request::{Listing, Operation, Request, each_forgotten};
 use uext4_fuse::session::{How, Session};
-use uext4_fuse::{Answer, Channel, Out, Serve, Transport, Validity, mount};
+use uext4_fuse::{Answer, Channel, Out, Placement, Serve, Transport, Validity, mount};
 use zerocopy::IntoBytes;
 
 const DIRECTORY: u32 = 0o040_000;
@@ -403,13 +403,23 @@ impl Serve for Ceiling {
 
 fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args_os().skip(1);
-    let dir = PathBuf::from(arguments.next().ok_or("ceiling DIR [TRANSPORT]")?);
+    let dir = PathBuf::from(
+        arguments
+            .next()
+            .ok_or("ceiling DIR [TRANSPORT [PLACEMENT]]")?,
+    );
     let transport = match arguments.next() {
         None => Transport::Auto,
         Some(name) if name == "auto" => Transport::Auto,
         Some(name) if name == "dev" => Transport::Dev,
         Some(name) if name == "io_uring" => Transport::Uring,
         Some(_) => return Err("TRANSPORT must be auto, dev or io_uring".into()),
+    };
+    let placement = match arguments.next() {
+        None => Placement::Auto,
+        Some(name) if name == "auto" => Placement::Auto,
+        Some(name) if name == "spread" => Placement::Spread,
+        Some(_) => return Err("PLACEMENT must be auto or spread".into()),
     };
     let options = mount::Options {
         source: "ceiling".into(),
@@ -421,6 +431,7 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let (fd, mounted) = mount::mount(&dir, &options)?;
     let how = How {
         transport,
+        placement,
         ..How::default()
     };
     let session = Session::begin(Arc::new(Ceiling::new()), fd, how);

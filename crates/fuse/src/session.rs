@@ -16,9 +16,9 @@ use crate::kernel_cache::KernelCache;
 use crate::mountinfo::Number;
 use crate::serve::Serve;
 use crate::server::Server;
-use crate::transport::dev::{Device, EventLoop};
+use crate::transport::dev::{Device, EventLoop, Leader, Near, Role};
 use crate::transport::uring::{self, Rings, Sizes};
-use crate::transport::{NO_RINGS, Transport};
+use crate::transport::{NO_RINGS, Placement, Transport};
 
 /// Fewest threads that read requests: while one waits for the image, others go on.
 const THREADS_MIN: usize = 4;
@@ -35,6 +35,7 @@ pub struct Session<S = Server> {
     device: Arc<Device>,
     inflight: Arc<InflightTracker>,
     transport: Transport,
+    near: Option<Arc<Near>>,
 }
 
 /// How requests are read.
@@ -44,6 +45,8 @@ pub struct How {
     pub threads: usize,
     /// Which way is gone.
     pub transport: Transport,
+    /// Where they are served.
+    pub placement: Placement,
     /// Most bytes of what requests carry.
     pub payloads: usize,
 }
@@ -54,6 +57,7 @@ impl Default for How {
         Self {
             threads: threads(),
             transport: Transport::Auto,
+            placement: Placement::Auto,
             payloads: PAYLOADS_MAX,
         }
     }
@@ -155,10 +159,19 @@ impl<S: Serve> Session<S> {
         if transport == Transport::Dev && threads > 1 {
             device.allow_waiting();
         }
+        let near = match (transport, how.placement) {
+            (Transport::Dev, Placement::Auto) => Near::start(&device),
+            _ => None,
+        };
+        let role = |number| match &near {
+            Some(near) if number == 0 => Role::Leader(Leader::new(Arc::clone(near))),
+            Some(near) => Role::Follower(Arc::clone(near)),
+            None => Role::None,
+        };
         let mut next = Some(first);
         for number in 0..threads {
             let again = || EventLoop::new(&server, &device, inflight.join());
-            let mut turns = next.take().unwrap_or_else(again);
+            let mut turns = next.take().unwrap_or_else(again).with(role(number));
             let closer = closer.take();
             let named = thread::Builder::new().name(format!("uext4-fuse-{number}"));
             // What keeps one from reading keeps all: they end, and the session with them.
@@ -177,7 +190,13 @@ impl<S: Serve> Session<S> {
             device,
             inflight,
             transport,
+            near,
         })
+    }
+
+    /// What serves single streams near their callers; `None` where nothing does.
+    pub fn near(&self) -> Option<&Arc<Near>> {
+        self.near.as_ref()
     }
 
     /// Which way is gone.
@@ -197,6 +216,9 @@ impl<S: Serve> Session<S> {
     /// Those of the engine, as of the last of all that could be notified.
     pub fn wait(self) -> uext4::Result<()> {
         self.inflight.wait();
+        if let Some(near) = &self.near {
+            near.finish();
+        }
         self.server.finish()
     }
 }
@@ -226,6 +248,7 @@ mod tests {
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
     use zerocopy::IntoBytes;
 
+    use std::path::Path;
     use std::sync::Mutex;
     use std::time::{Duration, Instant};
 
@@ -347,6 +370,44 @@ mod tests {
             serves_a_mount(Transport::Dev, None).unwrap(),
             Transport::Dev
         );
+    }
+
+    #[test]
+    fn requests_are_answered_while_all_processors_are_busy() {
+        if !rustix::process::geteuid().is_root() || !Path::new("/dev/fuse").exists() {
+            println!("skipped: needs root and /dev/fuse");
+            return;
+        }
+        let client = Client::without_init();
+        let dir = tempfile::tempdir().unwrap();
+        let (fd, mounted) = mount::mount(dir.path(), &options()).unwrap();
+        let session = Session::begin(Arc::clone(&client.server), fd, over_dev(4)).unwrap();
+        let make = |from: u32, to: u32| {
+            (from..to).for_each(|number| {
+                std::fs::write(dir.path().join(number.to_string()), "some").unwrap();
+            });
+        };
+        // A single stream on an idle machine, at the most.
+        make(0, 100);
+        // Two for each processor.
+        let cpus = thread::available_parallelism().map_or(1, usize::from);
+        let is_over = std::sync::atomic::AtomicBool::new(false);
+        let end = Instant::now() + Duration::from_secs(60);
+        thread::scope(|scope| {
+            for _ in 0..2 * cpus {
+                scope.spawn(|| {
+                    while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                        std::hint::spin_loop();
+                    }
+                });
+            }
+            make(100, 200);
+            is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+        assert!(Instant::now() < end, "starved");
+        mounted.end().unwrap();
+        session.wait().unwrap();
+        e2fsck(&client.device);
     }
 
     /// A server that answers WRITE only when the test says so.

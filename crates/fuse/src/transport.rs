@@ -15,6 +15,16 @@ pub enum Transport {
     Uring,
 }
 
+/// On which CPU requests over `/dev/fuse` are served.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Placement {
+    /// Those of a single stream on that of their caller.
+    #[default]
+    Auto,
+    /// Wherever the scheduler puts the thread that reads them.
+    Spread,
+}
+
 impl Transport {
     /// Whether what is wanted is there, as far as can be reported before a mount.
     ///

@@ -3,6 +3,8 @@
 //! Threads share one descriptor: the kernel gives each request to one of those who read. A
 //! descriptor of its own for each (`FUSE_DEV_IOC_CLONE`) measured no faster on two cores.
 
+mod near;
+
 use std::io::{Error, ErrorKind, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -23,6 +25,7 @@ use crate::pending_reply::Channel;
 use crate::reply::Out;
 use crate::request::{Operation, Request};
 use crate::serve::Serve;
+pub use near::{Counts, Leader, Near, Reason};
 
 /// Bytes of the header of a reply.
 const HEADER: usize = size_of::<OutHeader>();
@@ -68,11 +71,8 @@ impl Device {
         self.fd.as_fd()
     }
 
-    /// Writes a reply, which stands in `reply` but for its header.
-    fn reply(&self, header: OutHeader, reply: &mut [u8]) {
-        // OK to index: the header and what was put behind it.
-        let reply = &mut reply[..header.len as usize];
-        reply[..HEADER].copy_from_slice(header.as_bytes());
+    /// Writes a reply, with its header.
+    fn write(&self, reply: &[u8]) {
         // It fails only if no thread waits for the answer any more.
         _ = rustix::io::write(&self.fd, reply);
     }
@@ -175,6 +175,17 @@ impl Channel for Device {
     }
 }
 
+/// What a thread that reads requests does for those that are served near their callers.
+#[derive(Debug)]
+pub enum Role {
+    /// Nothing.
+    None,
+    /// It reads them.
+    Leader(Leader),
+    /// It rests while there are such.
+    Follower(Arc<Near>),
+}
+
 /// One thread's requests, and the memory for them.
 #[derive(Debug)]
 pub struct EventLoop<S> {
@@ -185,6 +196,7 @@ pub struct EventLoop<S> {
     terms: Terms,
     request: Vec<u8>,
     reply: Vec<u8>,
+    role: Role,
 }
 
 impl<S: Serve> EventLoop<S> {
@@ -198,7 +210,13 @@ impl<S: Serve> EventLoop<S> {
             terms: Terms::default(),
             request: vec![0; REQUEST_MAX],
             reply: vec![0; REPLY_MAX],
+            role: Role::None,
         }
+    }
+
+    /// The same in a role.
+    pub fn with(self, role: Role) -> Self {
+        Self { role, ..self }
     }
 
     /// The same where INIT is answered on these terms.
@@ -212,6 +230,9 @@ impl<S: Serve> EventLoop<S> {
     /// Those of reading the device; `ConnectionAborted` once INIT was answered with an error: the
     /// kernel asks nothing more, and the mount never begins.
     pub fn turn(&mut self) -> std::io::Result<bool> {
+        if let Role::Follower(near) = &self.role {
+            near.rest();
+        }
         let Some(len) = self.device.read(&mut self.request)? else {
             return Ok(false);
         };
@@ -221,9 +242,12 @@ impl<S: Serve> EventLoop<S> {
             // Nothing that could be answered.
             return Ok(true);
         };
+        if let Role::Leader(leader) = &mut self.role {
+            leader.begin(&header_in);
+        }
         let protocol = self.server.protocol();
         let (server, device, channel) = (&self.server, &self.device, &self.channel);
-        let (terms, reply) = (&self.terms, &mut self.reply);
+        let (terms, reply, role) = (&self.terms, &mut self.reply, &mut self.role);
         let mut is_refused = false;
         // The reply as well: who ends the session waits for it.
         let served = self.part.serve(|| {
@@ -244,9 +268,19 @@ impl<S: Serve> EventLoop<S> {
                     is_refused = done.is_err() && server.negotiated().is_none();
                     terms.limit(&mut payload[..len]);
                 }
-                device.reply(header(header_in.unique, done.map(|()| len)), reply);
+                let header = header(header_in.unique, done.map(|()| len));
+                reply[..HEADER].copy_from_slice(header.as_bytes());
+                let len = header.len as usize;
+                match role {
+                    Role::Leader(leader) => leader.answer(header_in.pid, reply, len),
+                    // OK to index: the header and what was put behind it.
+                    Role::None | Role::Follower(_) => device.write(&reply[..len]),
+                }
             }
         });
+        if let Role::Leader(leader) = &self.role {
+            leader.end();
+        }
         if served.is_none() {
             // The mount is as good as gone.
             self.device.send(header_in.unique, Err(Errno::EIO));

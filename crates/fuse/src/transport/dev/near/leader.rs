@@ -1,0 +1,381 @@
+//! The leader: reads requests on the CPU of their caller, and decides whether that helps.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::time::{Duration, Instant};
+
+use rustix::thread::sched_setaffinity;
+
+use super::{Near, Reason};
+use crate::abi::InHeader;
+use crate::scheduling::{self, Class};
+
+/// How long all threads read requests before it is tried again.
+const RETRY_MIN: Duration = Duration::from_millis(10);
+const RETRY_MAX: Duration = Duration::from_secs(4);
+/// What lasted so long is worth another trial soon.
+const LASTING: Duration = Duration::from_millis(200);
+
+/// So many bytes of a request or reply weigh as much as a request without: another CPU copies them
+/// meanwhile.
+const BULK: u32 = 16 << 10;
+/// Requests of one caller, of those that the leader sees, before it is taken for the only one.
+const ALIKE: u32 = 12;
+/// Requests that did not find their caller here before it is asked where the caller is.
+const PATIENCE_MIN: u32 = 3;
+const PATIENCE_MAX: u32 = 256;
+
+/// A measure that grows with each case against it, and falls by one with each request without.
+#[derive(Debug)]
+struct Doubt {
+    level: u32,
+    each: u32,
+    most: u32,
+}
+
+impl Doubt {
+    fn new(each: u32, most: u32) -> Self {
+        let level = 0;
+        Self { level, each, most }
+    }
+
+    /// Whether it is too much, after a request that is so many cases of it.
+    fn grows(&mut self, cases: u32) -> bool {
+        self.level = match cases {
+            0 => self.level.saturating_sub(1),
+            _ => self.level.saturating_add(cases.saturating_mul(self.each)),
+        };
+        self.level > self.most
+    }
+}
+
+/// What a request shows when it comes.
+#[derive(Clone, Copy, Debug)]
+struct Sign {
+    /// The reply to an earlier one that a caller waits for has not been taken.
+    overlaps: bool,
+    /// The last reply found its caller on this CPU, and has not been left since.
+    stayed: bool,
+    /// Bytes that it moves.
+    bytes: u32,
+}
+
+/// What follows from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Stay,
+    /// It is to be asked where the caller is.
+    Follow,
+    Leave(Reason),
+}
+
+/// What requests have shown since the leader began.
+#[derive(Debug)]
+struct Judge {
+    overlapping: Doubt,
+    bulk: Doubt,
+    moving: Doubt,
+    /// Requests one after the other whose caller was not here.
+    missed: u32,
+    patience: u32,
+}
+
+impl Judge {
+    fn new() -> Self {
+        Self {
+            // In the long run one in four, 16 KiB a request, and one in 16.
+            overlapping: Doubt::new(4, 16),
+            bulk: Doubt::new(1, 15),
+            moving: Doubt::new(16, 128),
+            missed: 0,
+            patience: PATIENCE_MIN,
+        }
+    }
+
+    fn see(&mut self, sign: Sign) -> Step {
+        self.missed = match sign.stayed {
+            true => 0,
+            false => self.missed + 1,
+        };
+        if self.overlapping.grows(sign.overlaps.into()) {
+            Step::Leave(Reason::Overlapping)
+        } else if self.bulk.grows(sign.bytes / BULK) {
+            Step::Leave(Reason::Bulk)
+        } else if self.moving.grows(0) {
+            Step::Leave(Reason::Unsteady)
+        } else if self.missed >= self.patience {
+            Step::Follow
+        } else {
+            Step::Stay
+        }
+    }
+
+    /// It was asked where the caller is: elsewhere, or here all the time, as one that waits for
+    /// other things between its requests.
+    fn asked(&mut self, is_elsewhere: bool) {
+        self.missed = 0;
+        self.patience = match is_elsewhere {
+            true => PATIENCE_MIN,
+            false => (self.patience * 2).min(PATIENCE_MAX),
+        };
+        if is_elsewhere {
+            self.moving.grows(1);
+        }
+    }
+}
+
+/// The thread that reads requests in both ways.
+#[derive(Debug)]
+pub struct Leader {
+    near: Arc<Near>,
+    /// The CPU that it was put on; `None`: all threads read.
+    cpu: Option<usize>,
+    judge: Judge,
+    began: Instant,
+    /// When it may begin, and how long it waits the next time.
+    retry_at: Instant,
+    retry: Duration,
+    /// Replies that were put into the outbox, and how many there were with the last that a caller
+    /// waits for.
+    put: u64,
+    awaited: u64,
+    /// Bytes of the largest reply since the last request.
+    bytes: u32,
+    /// The caller of the last request that was not served near it, and how many it had sent one
+    /// after the other, of those that this thread has seen.
+    caller: u32,
+    alike: u32,
+}
+
+impl Drop for Leader {
+    fn drop(&mut self) {
+        self.near.end();
+    }
+}
+
+impl Leader {
+    /// Of a mount. The thread that gets it reads requests until the mount is gone.
+    pub fn new(near: Arc<Near>) -> Self {
+        let now = Instant::now();
+        Self {
+            near,
+            cpu: None,
+            judge: Judge::new(),
+            began: now,
+            retry_at: now,
+            retry: RETRY_MIN,
+            put: 0,
+            awaited: 0,
+            bytes: 0,
+            caller: 0,
+            alike: 0,
+        }
+    }
+
+    /// A request came, and is served next.
+    pub fn begin(&mut self, header: &InHeader) {
+        self.count_turn();
+        match self.cpu {
+            Some(_) if !self.near.is_on.load(SeqCst) => self.left(),
+            // Requests that no caller waits for have none.
+            Some(_) if header.pid != 0 => self.judge(header),
+            None if header.pid != 0 => self.consider(header),
+            Some(_) | None => {}
+        }
+        if self.cpu.is_some()
+            && self.near.guard_sleeps.load(SeqCst)
+            && let Some((guard, _)) = self.near.guard.get()
+        {
+            guard.unpark();
+        }
+    }
+
+    /// The request is served.
+    pub fn end(&self) {
+        self.count_turn();
+    }
+
+    fn count_turn(&self) {
+        // No other thread writes it.
+        let turns = self.near.turns.load(Relaxed);
+        self.near.turns.store(turns.wrapping_add(1), SeqCst);
+    }
+
+    /// Answers the request of this caller with the first `len` bytes of `reply`, whose contents
+    /// are lost.
+    pub fn answer(&mut self, caller: u32, reply: &mut Vec<u8>, len: usize) {
+        // OK to truncate: it is compared with much less.
+        self.bytes = self.bytes.max(len.min(u32::MAX as usize) as u32);
+        let near = &*self.near;
+        if self.cpu.is_none() || !near.outbox.put(reply, len) {
+            // OK to index: a reply, and what is behind it.
+            return near.device.write(&reply[..len]);
+        }
+        self.put += 1;
+        if caller != 0 {
+            self.awaited = self.put;
+        }
+        // Looked at after the reply was put there: who ends this takes what is there afterwards.
+        match near.is_on.load(SeqCst) {
+            true => _ = near.answerer.get().map(|(answerer, _)| answerer.unpark()),
+            false => _ = near.outbox.write_all(&near.device),
+        }
+    }
+
+    fn judge(&mut self, header: &InHeader) {
+        let near = Arc::clone(&self.near);
+        let sign = Sign {
+            overlaps: near.outbox.taken() < self.awaited,
+            stayed: near.outbox.is_writing(),
+            bytes: header.len.max(std::mem::take(&mut self.bytes)),
+        };
+        if sign.overlaps {
+            near.outbox.write_all(&near.device);
+        }
+        if sign.stayed {
+            let stayed = &near.counters.stayed;
+            stayed.store(stayed.load(Relaxed) + 1, Relaxed);
+        }
+        match self.judge.see(sign) {
+            Step::Stay => {}
+            Step::Leave(reason) => self.leave(reason),
+            Step::Follow => {
+                let before = self.cpu;
+                match self.follow(header.pid) {
+                    true => self.judge.asked(self.cpu != before),
+                    false => self.leave(Reason::Unsteady),
+                }
+            }
+        }
+    }
+
+    /// Begins where it is time to try, and where all this thread has seen of late are small
+    /// requests of one caller.
+    fn consider(&mut self, header: &InHeader) {
+        let bytes = header.len.max(std::mem::take(&mut self.bytes));
+        self.alike = match header.pid == self.caller && bytes < BULK {
+            true => self.alike + 1,
+            false => 0,
+        };
+        self.caller = header.pid;
+        if self.alike >= ALIKE && Instant::now() >= self.retry_at {
+            self.enter(header.pid);
+        }
+    }
+
+    fn enter(&mut self, caller: u32) {
+        self.began = Instant::now();
+        self.judge = Judge::new();
+        if !self.follow(caller) {
+            return self.left();
+        }
+        // Without it, it interrupts a caller that does not wait for a request, as that of RELEASE.
+        scheduling::enter(Class::Batch);
+        self.put = self.near.outbox.taken();
+        self.awaited = self.put;
+        self.near.counters.entered.fetch_add(1, Relaxed);
+        self.near.is_on.store(true, SeqCst);
+    }
+
+    /// Goes where the caller is; false where that is not known, or not possible.
+    fn follow(&mut self, caller: u32) -> bool {
+        let Some(cpu) = scheduling::cpu_of(caller) else {
+            return false;
+        };
+        if self.cpu == Some(cpu) {
+            return true;
+        }
+        self.cpu = Some(cpu);
+        self.near.counters.followed.fetch_add(1, Relaxed);
+        self.near.place(cpu)
+    }
+
+    fn leave(&mut self, reason: Reason) {
+        self.near.leave(reason);
+        self.left();
+    }
+
+    /// It is over: this thread runs everywhere again, and waits before it tries again.
+    fn left(&mut self) {
+        self.cpu = None;
+        self.alike = 0;
+        scheduling::enter(Class::Normal);
+        _ = sched_setaffinity(None, &self.near.all);
+        let now = Instant::now();
+        self.retry = match now.duration_since(self.began) > LASTING {
+            true => RETRY_MIN,
+            false => (self.retry * 2).min(RETRY_MAX),
+        };
+        self.retry_at = now + self.retry;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: Sign = Sign {
+        overlaps: false,
+        stayed: true,
+        bytes: 100,
+    };
+
+    /// After how many of these something follows that is no stay.
+    fn first(judge: &mut Judge, sign: Sign) -> Option<(u32, Step)> {
+        let steps = (1..=1000).map(|number| (number, judge.see(sign)));
+        steps.into_iter().find(|(_, step)| *step != Step::Stay)
+    }
+
+    #[test]
+    fn a_single_stream_stays() {
+        assert_eq!(first(&mut Judge::new(), GOOD), None);
+        // As do those of which one in five overlaps.
+        let mut judge = Judge::new();
+        for number in 0..1000 {
+            let overlaps = number % 5 == 0;
+            assert_eq!(judge.see(Sign { overlaps, ..GOOD }), Step::Stay, "{number}");
+        }
+    }
+
+    #[test]
+    fn two_streams_and_bulk_are_left() {
+        let overlaps = Sign {
+            overlaps: true,
+            ..GOOD
+        };
+        let left = (5, Step::Leave(Reason::Overlapping));
+        assert_eq!(first(&mut Judge::new(), overlaps), Some(left));
+        let bulk = |bytes| first(&mut Judge::new(), Sign { bytes, ..GOOD });
+        assert_eq!(bulk(1 << 20), Some((1, Step::Leave(Reason::Bulk))));
+        assert_eq!(bulk(128 << 10), Some((2, Step::Leave(Reason::Bulk))));
+        assert_eq!(bulk(10 << 10), None);
+    }
+
+    #[test]
+    fn a_caller_that_is_elsewhere_is_followed_and_one_that_never_stays_is_left() {
+        let missed = Sign {
+            stayed: false,
+            ..GOOD
+        };
+        let mut judge = Judge::new();
+        let mut moves = 0;
+        let reason = loop {
+            match first(&mut judge, missed) {
+                Some((PATIENCE_MIN, Step::Follow)) => judge.asked(true),
+                Some((_, Step::Leave(reason))) => break reason,
+                other => panic!("{other:?}"),
+            }
+            moves += 1;
+        };
+        assert_eq!(reason, Reason::Unsteady);
+        assert!((5..20).contains(&moves), "{moves}");
+        // One that is here, and waits for other things, is asked for less and less often.
+        let mut judge = Judge::new();
+        for patience in [3, 6, 12, 24, 48, 96, 192, 256, 256] {
+            assert_eq!(first(&mut judge, missed), Some((patience, Step::Follow)));
+            judge.asked(false);
+        }
+        judge.asked(true);
+        assert_eq!(judge.patience, PATIENCE_MIN);
+    }
+}
