@@ -13,7 +13,7 @@ use std::time::Instant;
 use uext4::Image;
 use uext4::stats::{MemoryUse, Stats};
 use uext4_fuse::latency::SHARES;
-use uext4_fuse::{Server, Transport};
+use uext4_fuse::{Near, PlacementCounts, Server, SpreadReason, Transport};
 
 use crate::sandbox::Sandbox;
 
@@ -23,6 +23,8 @@ uext4_info gauge What is mounted where.
 uext4_uptime_seconds gauge Since it was mounted.
 uext4_sandbox gauge What the daemon has given up.
 uext4_transport gauge How requests come from the kernel.
+uext4_placement_total counter Requests whose caller stayed on the server's processor, and changes of it.
+uext4_placement_left_total counter Ends of serving on the caller's processor, by reason.
 uext4_request_errors_total counter Requests that failed, by errno.
 uext4_request_refusals_total counter Requests answered with an errno of no failure (ENOENT).
 uext4_request_seconds summary What requests took, until they were answered.
@@ -74,7 +76,7 @@ struct Inner {
     began: Instant,
     sandbox: Mutex<Sandbox>,
     /// Set when INIT has been answered.
-    transport: OnceLock<Transport>,
+    transport: OnceLock<(Transport, Option<Arc<Near>>)>,
 }
 
 /// A label and its value.
@@ -127,6 +129,18 @@ impl Page {
     }
 }
 
+fn placement(counts: &PlacementCounts, page: &mut Page) {
+    let all = [
+        ("stayed", counts.stayed),
+        ("followed", counts.followed),
+        ("entered", counts.entered),
+    ];
+    page.family("uext4_placement_total", "event", &all);
+    let left = SpreadReason::ALL.iter().zip(counts.left);
+    let left: Vec<_> = left.map(|(reason, count)| (reason.name(), count)).collect();
+    page.family("uext4_placement_left_total", "reason", &left);
+}
+
 impl Metrics {
     /// Of a mount that begins now.
     pub fn new(server: &Arc<Server>, image: &Path, dir: &Path) -> Self {
@@ -140,9 +154,10 @@ impl Metrics {
         }))
     }
 
-    /// How requests come from the kernel. The first call counts.
-    pub fn set_transport(&self, transport: Transport) {
-        _ = self.0.transport.set(transport);
+    /// How requests come from the kernel, and what serves them near their callers, if anything
+    /// does. The first call counts.
+    pub fn set_transport(&self, transport: Transport, near: Option<Arc<Near>>) {
+        _ = self.0.transport.set((transport, near));
     }
 
     /// What the daemon has given up.
@@ -195,12 +210,16 @@ impl Metrics {
         ];
         page.family("uext4_sandbox", "part", &parts);
         let transport = mine.transport.get();
-        let is_over = |which| u64::from(transport == Some(&which));
+        let is_over =
+            |which| u64::from(transport.is_some_and(|(transport, _)| *transport == which));
         let all = [
             ("/dev/fuse", is_over(Transport::Dev)),
             ("io_uring", is_over(Transport::Uring)),
         ];
         page.family("uext4_transport", "name", &all);
+        if let Some((_, Some(near))) = transport {
+            placement(&near.counts(), page);
+        }
     }
 
     fn requests(&self, page: &mut Page) {

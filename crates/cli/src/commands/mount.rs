@@ -460,10 +460,11 @@ fn begin(
     let how = How {
         threads: options.threads.unwrap_or_else(session::threads),
         transport: options.transport,
+        placement: options.placement,
         payloads: options.payloads,
     };
     let session = Session::begin(mount.server, mount.fd, how).map_err(system)?;
-    metrics.set_transport(session.transport());
+    metrics.set_transport(session.transport(), session.near().cloned());
     let operations = session.operations(number).map(|operations| Operations {
         disk: mount.disk,
         grower: Some(Arc::new(Resize)),

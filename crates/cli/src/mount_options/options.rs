@@ -7,7 +7,7 @@ use uext4::OpenOptions;
 use uext4::tuning::AccessTimes;
 use uext4_fuse::owners::Owners;
 use uext4_fuse::session::PAYLOADS_MAX;
-use uext4_fuse::{SyncPolicy, Transport};
+use uext4_fuse::{Placement, SyncPolicy, Transport};
 
 /// Whether extended attributes are served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,6 +40,8 @@ pub struct MountOptions {
     pub threads: Option<usize>,
     /// How requests come from the kernel.
     pub transport: Transport,
+    /// Where requests over `/dev/fuse` are served.
+    pub placement: Placement,
     /// The limit in bytes for the contents of requests and the data of waiting writers.
     pub payloads: usize,
     /// Where a superblock is read in place of the first, in units of 1 KiB.
@@ -77,6 +79,7 @@ impl Default for MountOptions {
             nonempty: false,
             threads: None,
             transport: Transport::Auto,
+            placement: Placement::Auto,
             payloads: PAYLOADS_MAX,
             superblock_kib: None,
             needs_log_checksums: false,

@@ -1,8 +1,8 @@
 //! The options that the command itself knows; the engine has tables of its own.
 
 use rustix::mount::MountFlags;
-use uext4_fuse::Transport;
 use uext4_fuse::owners::IdRange;
+use uext4_fuse::{Placement, Transport};
 use uext4_tunables::{Tunable, switch};
 
 use crate::args::parse_size;
@@ -216,6 +216,10 @@ fn map(options: &mut MountOptions, text: &str) -> Result<(), String> {
 const TRANSPORT_NAMES: &[&str] = &["auto", "dev", "io_uring"];
 const TRANSPORTS: [Transport; 3] = [Transport::Auto, Transport::Dev, Transport::Uring];
 
+/// In the order of [`PLACEMENTS`].
+const PLACEMENT_NAMES: &[&str] = &["auto", "spread"];
+const PLACEMENTS: [Placement; 2] = [Placement::Auto, Placement::Spread];
+
 /// In the order of [`XATTRS`].
 const XATTR_NAMES: &[&str] = &["no", "yes", "auto", "force"];
 const XATTRS: [Xattrs; 4] = [
@@ -255,6 +259,18 @@ const PROGRAM: &[MountTunable] = &[
             TRANSPORT_NAMES.get(at?).copied()
         },
         |options, index| options.transport = TRANSPORTS.get(index).copied().unwrap_or_default(),
+    ),
+    Tunable::word(
+        "placement",
+        PLACEMENT_NAMES,
+        "Where requests over /dev/fuse are served; auto: a single stream on its caller's processor",
+        |options| {
+            let at = PLACEMENTS
+                .iter()
+                .position(|known| *known == options.placement);
+            PLACEMENT_NAMES.get(at?).copied()
+        },
+        |options, index| options.placement = PLACEMENTS.get(index).copied().unwrap_or_default(),
     ),
     Tunable::text(
         "metrics",
