@@ -13,7 +13,8 @@ use std::time::Instant;
 use uext4::Image;
 use uext4::stats::{MemoryUse, Stats};
 use uext4_fuse::latency::SHARES;
-use uext4_fuse::{Near, PlacementCounts, Server, SpreadReason, Transport};
+use uext4_fuse::session::Placed;
+use uext4_fuse::{PlacementCounts, Server, SpreadReason, Transport};
 
 use crate::sandbox::Sandbox;
 
@@ -76,7 +77,7 @@ struct Inner {
     began: Instant,
     sandbox: Mutex<Sandbox>,
     /// Set when INIT has been answered.
-    transport: OnceLock<(Transport, Option<Arc<Near>>)>,
+    transport: OnceLock<(Transport, Option<Placed>)>,
 }
 
 /// A label and its value.
@@ -156,8 +157,8 @@ impl Metrics {
 
     /// How requests come from the kernel, and what serves them near their callers, if anything
     /// does. The first call counts.
-    pub fn set_transport(&self, transport: Transport, near: Option<Arc<Near>>) {
-        _ = self.0.transport.set((transport, near));
+    pub fn set_transport(&self, transport: Transport, placed: Option<Placed>) {
+        _ = self.0.transport.set((transport, placed));
     }
 
     /// What the daemon has given up.
@@ -217,8 +218,8 @@ impl Metrics {
             ("io_uring", is_over(Transport::Uring)),
         ];
         page.family("uext4_transport", "name", &all);
-        if let Some((_, Some(near))) = transport {
-            placement(&near.counts(), page);
+        if let Some((_, Some(placed))) = transport {
+            placement(&placed.counts(), page);
         }
     }
 

@@ -27,6 +27,7 @@ use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, Ruleset, RulesetAttr,
     RulesetCreatedAttr, RulesetError, RulesetStatus, Scope, make_bitflags, path_beneath_rules,
 };
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen as Len, SeccompCmpOp as Op, SeccompCondition,
@@ -64,6 +65,7 @@ pub struct Sandbox {
 
 /// Gives up capabilities and paths, for this thread and all that it starts.
 pub fn confine(needed: Needed<'_>) -> Sandbox {
+    allow_ordinary_niceness();
     let none = CapabilitySets {
         effective: CapabilitySet::empty(),
         permitted: CapabilitySet::empty(),
@@ -73,6 +75,23 @@ pub fn confine(needed: Needed<'_>) -> Sandbox {
         landlock: restrict(needed).unwrap_or(false),
         capabilities: set_capabilities(None, none).is_ok(),
         seccomp: false,
+    }
+}
+
+/// Where this is a privileged process, lets its threads get out of SCHED_IDLE later, with the
+/// niceness that all processes begin with: a mount over io_uring has threads in that class for a
+/// while.
+fn allow_ordinary_niceness() {
+    // What RLIMIT_NICE calls the niceness 0.
+    const ORDINARY: u64 = 20;
+    let now = getrlimit(Resource::Nice);
+    if now.current.is_some_and(|limit| limit < ORDINARY) {
+        let limit = Rlimit {
+            current: Some(ORDINARY),
+            maximum: now.maximum.map(|limit| limit.max(ORDINARY)),
+        };
+        // It fails for an ordinary user, whose rings have no such threads.
+        _ = setrlimit(Resource::Nice, limit);
     }
 }
 

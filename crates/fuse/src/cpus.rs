@@ -1,28 +1,41 @@
-//! On which CPUs threads run: those of a ring's queues each on one, those they start on all.
+//! On which CPUs threads run, and in which class: those that serve requests may be put on one, in
+//! a class below the normal one; those that they start run everywhere, in the normal one.
 
 use std::sync::OnceLock;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
+use crate::scheduling::{self, Class};
+
 /// Those of the process, before any thread was pinned.
 static ALL: OnceLock<CpuSet> = OnceLock::new();
 
-/// Has this thread run on one CPU, where that is possible: it may be off, or not for us.
-pub fn pin(cpu: usize) {
-    if let Ok(all) = sched_getaffinity(None) {
+/// The CPUs that the process may use. The first call is by a thread that is not pinned.
+pub fn all() -> Option<CpuSet> {
+    if ALL.get().is_none()
+        && let Ok(all) = sched_getaffinity(None)
+    {
         _ = ALL.set(all);
     }
-    if cpu < CpuSet::MAX_CPU {
-        let mut one = CpuSet::new();
-        one.set(cpu);
+    ALL.get().copied()
+}
+
+/// Has this thread run on one CPU, where that is possible: it may be off, or not for us.
+pub fn pin(cpu: usize) {
+    _ = all();
+    if let Some(one) = scheduling::only(cpu) {
         _ = sched_setaffinity(None, &one);
     }
 }
 
-/// Has this thread, started by one that is pinned, run everywhere.
+/// Has this thread, started by one that is pinned or of another class, run everywhere and as any
+/// other.
 pub fn unpin() {
     if let Some(all) = ALL.get() {
         _ = sched_setaffinity(None, all);
+    }
+    if !scheduling::is_in(Class::Normal) {
+        scheduling::enter(Class::Normal);
     }
 }
 
@@ -31,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_started_by_a_pinned_thread_runs_everywhere() {
+    fn a_thread_started_by_a_pinned_thread_runs_everywhere_as_any_other() {
         let before = sched_getaffinity(None).unwrap();
         let last = (0..CpuSet::MAX_CPU)
             .rfind(|cpu| before.is_set(*cpu))
@@ -39,8 +52,11 @@ mod tests {
         std::thread::spawn(move || {
             pin(last);
             assert_eq!(sched_getaffinity(None).unwrap().count(), 1);
+            assert!(scheduling::enter(Class::Batch));
             let started = std::thread::spawn(|| {
+                assert!(scheduling::is_in(Class::Batch));
                 unpin();
+                assert!(scheduling::is_in(Class::Normal));
                 sched_getaffinity(None).unwrap().count()
             });
             assert_eq!(started.join().unwrap(), before.count());

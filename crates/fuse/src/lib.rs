@@ -82,5 +82,5 @@ pub use serve::Serve;
 pub use served::Served;
 pub use server::Server;
 pub use sync_policy::SyncPolicy;
-pub use transport::dev::{Counts as PlacementCounts, Near, Reason as SpreadReason};
+pub use transport::dev::{Counts as PlacementCounts, Reason as SpreadReason};
 pub use transport::{Placement, Transport};

@@ -1,5 +1,8 @@
 //! How the scheduler sees threads: their class, and on which CPU they are.
 
+use std::os::unix::thread::JoinHandleExt;
+use std::thread::JoinHandle;
+
 use rustix::process::getpriority_process;
 use rustix::thread::{CpuSet, Pid};
 use thread_priority::{
@@ -24,28 +27,61 @@ pub enum Class {
     Idle,
 }
 
+impl Class {
+    fn policy(self) -> ThreadSchedulePolicy {
+        ThreadSchedulePolicy::Normal(match self {
+            Self::Normal => Policy::Other,
+            Self::Batch => Policy::Batch,
+            Self::Idle => Policy::Idle,
+        })
+    }
+}
+
+/// Whether this thread is in a class.
+pub fn is_in(class: Class) -> bool {
+    thread_schedule_policy().is_ok_and(|policy| policy == class.policy())
+}
+
 /// Puts this thread into a class. False where that is not possible: a class but the idle one is
 /// entered with the niceness 0, so only by a thread that has it.
 pub fn enter(class: Class) -> bool {
-    let policy = match class {
-        Class::Normal => Policy::Other,
-        Class::Batch => Policy::Batch,
-        Class::Idle => Policy::Idle,
-    };
-    let wanted = ThreadSchedulePolicy::Normal(policy);
-    let niceness = match class {
-        Class::Idle => ThreadPriority::Min,
-        Class::Normal | Class::Batch if getpriority_process(None) == Ok(0) => {
-            match ThreadPriorityValue::try_from(NICENESS_0) {
-                Ok(value) => ThreadPriority::Crossplatform(value),
-                Err(_) => return false,
-            }
-        }
-        Class::Normal | Class::Batch => return false,
-    };
     // The class is set before the niceness, and holds where that cannot be set.
-    _ = set_thread_priority_and_policy(thread_native_id(), niceness, wanted);
-    thread_schedule_policy().is_ok_and(|policy| policy == wanted)
+    _ = put(thread_native_id(), class);
+    is_in(class)
+}
+
+/// Whether a thread gets out of SCHED_IDLE: a privilege, or the limit RLIMIT_NICE.
+pub fn can_leave_idle() -> bool {
+    let trial = std::thread::Builder::new().spawn(|| enter(Class::Idle) && enter(Class::Normal));
+    trial.is_ok_and(|trial| trial.join().unwrap_or(false))
+}
+
+/// A running thread that another may put into a class.
+#[derive(Debug)]
+pub struct Subject(JoinHandle<()>);
+
+impl Subject {
+    /// The thread of a handle, which is kept: its identity is the thread's as long.
+    pub fn new(handle: JoinHandle<()>) -> Self {
+        Self(handle)
+    }
+
+    /// Puts it into the normal class, where [`can_leave_idle`].
+    pub fn lift(&self) {
+        _ = put(self.0.as_pthread_t(), Class::Normal);
+    }
+}
+
+/// A class but the idle one comes with the niceness 0 for this thread.
+fn put(thread: thread_priority::ThreadId, class: Class) -> Option<()> {
+    let priority = match class {
+        Class::Idle => ThreadPriority::Min,
+        Class::Normal | Class::Batch => {
+            getpriority_process(None).ok().filter(|own| *own == 0)?;
+            ThreadPriority::Crossplatform(ThreadPriorityValue::try_from(NICENESS_0).ok()?)
+        }
+    };
+    set_thread_priority_and_policy(thread, priority, class.policy()).ok()
 }
 
 /// The CPU that a thread of any process runs on, or ran on last; `None` where `/proc` does not
@@ -53,6 +89,15 @@ pub fn enter(class: Class) -> bool {
 pub fn cpu_of(thread: u32) -> Option<usize> {
     let stat = std::fs::read(format!("/proc/{thread}/stat")).ok()?;
     cpu_in(&stat)
+}
+
+/// Whether a thread of this process runs, or would if it had a CPU.
+pub fn can_run(thread: i32) -> bool {
+    let stat = std::fs::read(format!("/proc/self/task/{thread}/stat"));
+    stat.is_ok_and(|stat| {
+        let behind = stat.iter().rposition(|byte| *byte == b')');
+        behind.is_some_and(|at| stat.get(at..).is_some_and(|rest| rest.starts_with(b") R")))
+    })
 }
 
 fn cpu_in(stat: &[u8]) -> Option<usize> {

@@ -16,8 +16,8 @@ use crate::kernel_cache::KernelCache;
 use crate::mountinfo::Number;
 use crate::serve::Serve;
 use crate::server::Server;
-use crate::transport::dev::{Device, EventLoop, Leader, Near, Role};
-use crate::transport::uring::{self, Rings, Sizes};
+use crate::transport::dev::{Counts, Device, EventLoop, Leader, Near, Role};
+use crate::transport::uring::{self, Closer, Rings, Seats, Sizes};
 use crate::transport::{NO_RINGS, Placement, Transport};
 
 /// Fewest threads that read requests: while one waits for the image, others go on.
@@ -36,6 +36,26 @@ pub struct Session<S = Server> {
     inflight: Arc<InflightTracker>,
     transport: Transport,
     near: Option<Arc<Near>>,
+    seats: Option<Arc<Seats>>,
+}
+
+/// What serves single streams near their callers.
+#[derive(Clone, Debug)]
+pub enum Placed {
+    /// Over `/dev/fuse`.
+    Near(Arc<Near>),
+    /// Over io_uring.
+    Low(Arc<Seats>),
+}
+
+impl Placed {
+    /// What has happened so far.
+    pub fn counts(&self) -> Counts {
+        match self {
+            Self::Near(near) => near.counts(),
+            Self::Low(seats) => seats.counts(),
+        }
+    }
 }
 
 /// How requests are read.
@@ -102,7 +122,7 @@ fn prepared<S: Serve>(
             false => Ok((None, over_device)),
         };
     };
-    match Rings::prepare(server, device, inflight, sizes) {
+    match Rings::prepare(server, device, inflight, sizes, how.placement) {
         Err(error) if is_must => Err(error),
         Err(_) => Ok((None, over_device)),
         Ok(rings) => {
@@ -163,6 +183,7 @@ impl<S: Serve> Session<S> {
             (Transport::Dev, Placement::Auto) => Near::start(&device),
             _ => None,
         };
+        let seats = closer.as_ref().and_then(Closer::seats);
         let role = |number| match &near {
             Some(near) if number == 0 => Role::Leader(Leader::new(Arc::clone(near))),
             Some(near) => Role::Follower(Arc::clone(near)),
@@ -191,12 +212,21 @@ impl<S: Serve> Session<S> {
             inflight,
             transport,
             near,
+            seats,
         })
     }
 
     /// What serves single streams near their callers; `None` where nothing does.
-    pub fn near(&self) -> Option<&Arc<Near>> {
-        self.near.as_ref()
+    pub fn placed(&self) -> Option<Placed> {
+        let near = self
+            .near
+            .as_ref()
+            .map(|near| Placed::Near(Arc::clone(near)));
+        near.or_else(|| {
+            self.seats
+                .as_ref()
+                .map(|seats| Placed::Low(Arc::clone(seats)))
+        })
     }
 
     /// Which way is gone.

@@ -1,6 +1,7 @@
 //! How bytes come from the kernel and go back: `/dev/fuse`, or a ring for each CPU.
 
 pub mod dev;
+mod trials;
 pub mod uring;
 
 /// Which way is gone.
@@ -15,13 +16,14 @@ pub enum Transport {
     Uring,
 }
 
-/// On which CPU requests over `/dev/fuse` are served.
+/// On which CPU requests are served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Placement {
     /// Those of a single stream on that of their caller.
     #[default]
     Auto,
-    /// Wherever the scheduler puts the thread that reads them.
+    /// Over `/dev/fuse` wherever the scheduler puts the thread that reads them; a ring's thread on
+    /// its own, from which the caller may be moved.
     Spread,
 }
 

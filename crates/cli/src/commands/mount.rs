@@ -464,7 +464,7 @@ fn begin(
         payloads: options.payloads,
     };
     let session = Session::begin(mount.server, mount.fd, how).map_err(system)?;
-    metrics.set_transport(session.transport(), session.near().cloned());
+    metrics.set_transport(session.transport(), session.placed());
     let operations = session.operations(number).map(|operations| Operations {
         disk: mount.disk,
         grower: Some(Arc::new(Resize)),

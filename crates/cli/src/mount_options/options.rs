@@ -40,7 +40,7 @@ pub struct MountOptions {
     pub threads: Option<usize>,
     /// How requests come from the kernel.
     pub transport: Transport,
-    /// Where requests over `/dev/fuse` are served.
+    /// Where requests are served.
     pub placement: Placement,
     /// The limit in bytes for the contents of requests and the data of waiting writers.
     pub payloads: usize,

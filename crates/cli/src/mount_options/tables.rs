@@ -263,7 +263,7 @@ const PROGRAM: &[MountTunable] = &[
     Tunable::word(
         "placement",
         PLACEMENT_NAMES,
-        "Where requests over /dev/fuse are served; auto: a single stream on its caller's processor",
+        "Where requests are served; auto: those of a single stream on its caller's processor",
         |options| {
             let at = PLACEMENTS
                 .iter()

@@ -28,6 +28,7 @@
 //! Lock: one a [`Mailbox`], a leaf.
 
 mod commands;
+mod low;
 mod sizes;
 
 use std::io;
@@ -52,8 +53,10 @@ use crate::pending_reply::Channel;
 use crate::reply::Out;
 use crate::request::Body;
 use crate::serve::Serve;
+use crate::transport::Placement;
 use crate::transport::dev::{Device, header};
 use commands::{Commands, Event};
+pub use low::Seats;
 pub use sizes::Sizes;
 
 /// Where an administrator allows rings.
@@ -137,6 +140,7 @@ struct Queue<S> {
     /// The kernel has refused an entry that was added.
     is_full: bool,
     reply: Vec<u8>,
+    low: low::Server,
 }
 
 impl<S: Serve> Queue<S> {
@@ -208,6 +212,7 @@ impl<S: Serve> Queue<S> {
             0 => (&[][..], Out::new(&mut *payload)),
             len => (&payload[..len], Out::new(&mut self.reply)),
         };
+        self.low.begin(asked.pid, carried.len());
         let body = Body::Split(head.op_in.as_bytes(), carried);
         let answer = match self.server.protocol().decode(asked, body) {
             Ok(request) => self
@@ -217,6 +222,7 @@ impl<S: Serve> Queue<S> {
         };
         let is_in_place = carried.is_empty();
         let len = out.len();
+        self.low.end(len);
         let done = match answer {
             Some(Answer::Now(done)) => done.map(|()| len),
             Some(Answer::Later) => {
@@ -285,15 +291,26 @@ impl<S: Serve> Queue<S> {
 pub struct Rings {
     go: Vec<Sender<Sender<bool>>>,
     mailboxes: Vec<Arc<Mailbox>>,
+    seats: Option<low::Ender>,
 }
 
 /// Ends queues when the connection is over, also those of which the kernel has nothing to report.
 #[derive(Debug)]
-pub struct Closer(Vec<Arc<Mailbox>>);
+pub struct Closer {
+    mailboxes: Vec<Arc<Mailbox>>,
+    seats: Option<low::Ender>,
+}
+
+impl Closer {
+    /// What serves single streams near their callers; `None` where nothing does.
+    pub fn seats(&self) -> Option<Arc<Seats>> {
+        self.seats.as_ref().map(|ender| Arc::clone(&ender.0))
+    }
+}
 
 impl Drop for Closer {
     fn drop(&mut self) {
-        for mailbox in &self.0 {
+        for mailbox in &self.mailboxes {
             mailbox.is_over.store(true, Relaxed);
             mailbox.ring();
         }
@@ -311,11 +328,18 @@ impl Rings {
         device: &Arc<Device>,
         inflight: &Arc<InflightTracker>,
         sizes: Sizes,
+        placement: Placement,
     ) -> io::Result<Self> {
+        let seats = match placement {
+            Placement::Auto => Seats::new(sizes.queues.into()),
+            Placement::Spread => None,
+        };
         let mut rings = Self {
             go: Vec::new(),
             mailboxes: Vec::new(),
+            seats: seats.clone().map(low::Ender),
         };
+        let mut threads = Vec::new();
         for queue in 0..sizes.queues {
             let mailbox = Arc::new(Mailbox::new(device)?);
             let commands = Commands::new(device, &mailbox.wake, queue, &sizes)?;
@@ -330,13 +354,17 @@ impl Rings {
                 lost: 0,
                 is_full: false,
                 reply: vec![0; REPLY_MAX],
+                low: low::Server::new(seats.clone(), queue.into()),
             };
             let (go, reported) = mpsc::channel();
             let number = queue.commands.queue();
             let named = thread::Builder::new().name(format!("uext4-ring-{number}"));
-            named.spawn(move || wait_and_run(&mut queue, &reported))?;
+            threads.push(named.spawn(move || wait_and_run(&mut queue, &reported))?);
             rings.go.push(go);
             rings.mailboxes.push(mailbox);
+        }
+        if let Some(seats) = seats {
+            seats.guard(threads);
         }
         Ok(rings)
     }
@@ -345,7 +373,7 @@ impl Rings {
     /// and goes on over `/dev/fuse`.
     pub fn offer(self) -> Option<Closer> {
         let (report, reported) = mpsc::channel();
-        for go in self.go {
+        for go in &self.go {
             _ = go.send(report.clone());
         }
         drop(report);
@@ -355,7 +383,10 @@ impl Rings {
             .take(queues)
             .filter(|is_taken| *is_taken)
             .count();
-        (taken == queues).then_some(Closer(self.mailboxes))
+        let Self {
+            mailboxes, seats, ..
+        } = self;
+        (taken == queues).then_some(Closer { mailboxes, seats })
     }
 }
 

@@ -42,11 +42,12 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, mpsc};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-use rustix::thread::{CpuSet, gettid, sched_getaffinity, sched_setaffinity};
+use rustix::thread::{CpuSet, gettid, sched_setaffinity};
 
 pub use leader::Leader;
 use outbox::Outbox;
 
+use crate::cpus;
 use crate::scheduling::{self, Class, ThreadId};
 use crate::transport::dev::Device;
 
@@ -136,7 +137,7 @@ impl Near {
     /// Starts answerer and guard. `None` where there is nothing to gain, with one CPU, or where
     /// the kernel does not let threads into SCHED_IDLE or start.
     pub fn start(device: &Arc<Device>) -> Option<Arc<Self>> {
-        let all = sched_getaffinity(None).ok().filter(|all| all.count() > 1)?;
+        let all = cpus::all().filter(|all| all.count() > 1)?;
         let near = Arc::new(Self::new(device, all));
         let answerer = near.spawn("uext4-answerer", Class::Idle, answerer::run);
         let guard = answerer

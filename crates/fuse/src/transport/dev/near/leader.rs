@@ -2,25 +2,17 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::time::{Duration, Instant};
 
 use rustix::thread::sched_setaffinity;
 
 use super::{Near, Reason};
 use crate::abi::InHeader;
 use crate::scheduling::{self, Class};
-
-/// How long all threads read requests before it is tried again.
-const RETRY_MIN: Duration = Duration::from_millis(10);
-const RETRY_MAX: Duration = Duration::from_secs(4);
-/// What lasted so long is worth another trial soon.
-const LASTING: Duration = Duration::from_millis(200);
+use crate::transport::trials::Trials;
 
 /// So many bytes of a request or reply weigh as much as a request without: another CPU copies them
 /// meanwhile.
 const BULK: u32 = 16 << 10;
-/// Requests of one caller, of those that the leader sees, before it is taken for the only one.
-const ALIKE: u32 = 12;
 /// Requests that did not find their caller here before it is asked where the caller is.
 const PATIENCE_MIN: u32 = 3;
 const PATIENCE_MAX: u32 = 256;
@@ -131,20 +123,13 @@ pub struct Leader {
     /// The CPU that it was put on; `None`: all threads read.
     cpu: Option<usize>,
     judge: Judge,
-    began: Instant,
-    /// When it may begin, and how long it waits the next time.
-    retry_at: Instant,
-    retry: Duration,
+    trials: Trials,
     /// Replies that were put into the outbox, and how many there were with the last that a caller
     /// waits for.
     put: u64,
     awaited: u64,
     /// Bytes of the largest reply since the last request.
     bytes: u32,
-    /// The caller of the last request that was not served near it, and how many it had sent one
-    /// after the other, of those that this thread has seen.
-    caller: u32,
-    alike: u32,
 }
 
 impl Drop for Leader {
@@ -156,19 +141,14 @@ impl Drop for Leader {
 impl Leader {
     /// Of a mount. The thread that gets it reads requests until the mount is gone.
     pub fn new(near: Arc<Near>) -> Self {
-        let now = Instant::now();
         Self {
             near,
             cpu: None,
             judge: Judge::new(),
-            began: now,
-            retry_at: now,
-            retry: RETRY_MIN,
+            trials: Trials::new(),
             put: 0,
             awaited: 0,
             bytes: 0,
-            caller: 0,
-            alike: 0,
         }
     }
 
@@ -253,18 +233,13 @@ impl Leader {
     /// requests of one caller.
     fn consider(&mut self, header: &InHeader) {
         let bytes = header.len.max(std::mem::take(&mut self.bytes));
-        self.alike = match header.pid == self.caller && bytes < BULK {
-            true => self.alike + 1,
-            false => 0,
-        };
-        self.caller = header.pid;
-        if self.alike >= ALIKE && Instant::now() >= self.retry_at {
+        if self.trials.see(header.pid, bytes < BULK) {
             self.enter(header.pid);
         }
     }
 
     fn enter(&mut self, caller: u32) {
-        self.began = Instant::now();
+        self.trials.begin();
         self.judge = Judge::new();
         if !self.follow(caller) {
             return self.left();
@@ -298,15 +273,9 @@ impl Leader {
     /// It is over: this thread runs everywhere again, and waits before it tries again.
     fn left(&mut self) {
         self.cpu = None;
-        self.alike = 0;
         scheduling::enter(Class::Normal);
         _ = sched_setaffinity(None, &self.near.all);
-        let now = Instant::now();
-        self.retry = match now.duration_since(self.began) > LASTING {
-            true => RETRY_MIN,
-            false => (self.retry * 2).min(RETRY_MAX),
-        };
-        self.retry_at = now + self.retry;
+        self.trials.end();
     }
 }
 
