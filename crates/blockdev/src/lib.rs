@@ -127,4 +127,4 @@ pub use pieces::{Piece, Pieces, read_pieces};
 pub use scratch::{Bytes, Scratch, Words};
 pub use snapshot::{Snapshot, Writer};
 pub use sub::SubDevice;
-pub use sys::checkpoint;
+pub use sys::{checkpoint, scheduling_class, set_scheduling_class};

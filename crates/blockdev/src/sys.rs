@@ -53,6 +53,38 @@ pub fn checkpoint(file: &File) -> io::Result<()> {
     }
 }
 
+/// Puts a thread, the calling one if it is 0, into a class of the scheduler: SCHED_OTHER,
+/// SCHED_BATCH or SCHED_IDLE. Its niceness stays. (The C library's own functions take no thread, or
+/// do nothing.)
+///
+/// # Errors
+/// Those of sched_setscheduler(2): `EPERM` where a thread is to leave SCHED_IDLE without a
+/// privilege or RLIMIT_NICE, `ESRCH` where it has ended.
+pub fn set_scheduling_class(thread: i32, class: i32) -> io::Result<()> {
+    // All of `struct sched_param`; these classes have no other priority.
+    let priority: libc::c_int = 0;
+    let (number, thread) = (libc::SYS_sched_setscheduler, libc::c_long::from(thread));
+    let class = libc::c_long::from(class);
+    // SAFETY: the call reads one number through the pointer, which is borrowed, and writes nothing.
+    match unsafe { libc::syscall(number, thread, class, &raw const priority) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// The class of the calling thread.
+///
+/// # Errors
+/// Those of sched_getscheduler(2).
+pub fn scheduling_class() -> io::Result<i32> {
+    // SAFETY: the call takes a number alone.
+    let class = unsafe { libc::syscall(libc::SYS_sched_getscheduler, libc::c_long::from(0)) };
+    i32::try_from(class)
+        .ok()
+        .filter(|class| *class >= 0)
+        .ok_or_else(io::Error::last_os_error)
+}
+
 /// Discards a range of whole sectors of a block device (`BLKDISCARD`): the device forgets them, and
 /// what they read as afterwards is the device's choice.
 pub(crate) fn discard_sectors(file: &File, range: &Range<u64>) -> Result<(), Errno> {

@@ -24,7 +24,7 @@ uext4_info gauge What is mounted where.
 uext4_uptime_seconds gauge Since it was mounted.
 uext4_sandbox gauge What the daemon has given up.
 uext4_transport gauge How requests come from the kernel.
-uext4_placement_total counter Requests whose caller stayed on the server's processor, and changes of it.
+uext4_placement_total counter Serving where the caller is: requests (stayed), moves (followed), beginnings (entered).
 uext4_placement_left_total counter Ends of serving on the caller's processor, by reason.
 uext4_request_errors_total counter Requests that failed, by errno.
 uext4_request_refusals_total counter Requests answered with an errno of no failure (ENOENT).

@@ -224,8 +224,6 @@ fn conditions(resizable: Option<RawFd>) -> Vec<(i64, Vec<Condition>)> {
     let socket_type = Op::MaskedEq(0xF);
     let own = u64::from(std::process::id());
     let [other, batch] = [libc::SCHED_OTHER, libc::SCHED_BATCH].map(libc::c_int::unsigned_abs);
-    // The niceness 0, of this thread.
-    let ordinary = vec![(0, Op::Eq, 0), (1, Op::Eq, 0), (2, Op::Eq, 0)];
     let mut all = vec![
         (
             libc::SYS_sched_setscheduler,
@@ -235,7 +233,6 @@ fn conditions(resizable: Option<RawFd>) -> Vec<(i64, Vec<Condition>)> {
             libc::SYS_sched_setscheduler,
             vec![(1, Op::Eq, batch.into())],
         ),
-        (libc::SYS_setpriority, ordinary),
         (libc::SYS_tgkill, vec![(0, Op::Eq, own)]),
         (libc::SYS_clone, vec![(0, Op::MaskedEq(thread), thread)]),
         (libc::SYS_mmap, vec![(2, Op::MaskedEq(executable), 0)]),
@@ -325,9 +322,6 @@ const CALLS: &[i64] = &[
     libc::SYS_sched_yield,
     libc::SYS_sched_getaffinity,
     libc::SYS_sched_setaffinity,
-    libc::SYS_sched_getscheduler,
-    libc::SYS_sched_getparam,
-    libc::SYS_getpriority,
     libc::SYS_getcpu,
     libc::SYS_nanosleep,
     libc::SYS_clock_nanosleep,

@@ -7,22 +7,28 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::scheduling::{self, Class};
 
-/// Those of the process, before any thread was pinned.
-static ALL: OnceLock<CpuSet> = OnceLock::new();
+/// Those of the process, before any thread was pinned, and whether its class is the normal one.
+static ALL: OnceLock<(CpuSet, bool)> = OnceLock::new();
 
-/// The CPUs that the process may use. The first call is by a thread that is not pinned.
-pub fn all() -> Option<CpuSet> {
+/// Notes how threads run. The first call is by a thread that is not pinned.
+fn note() -> Option<(CpuSet, bool)> {
     if ALL.get().is_none()
         && let Ok(all) = sched_getaffinity(None)
     {
-        _ = ALL.set(all);
+        _ = ALL.set((all, scheduling::is_in(Class::Normal)));
     }
     ALL.get().copied()
 }
 
+/// The CPUs that the process may use, where its threads may be moved between them and between
+/// classes. `None` where an administrator has chosen another class for it.
+pub fn movable() -> Option<CpuSet> {
+    note().and_then(|(all, is_normal)| is_normal.then_some(all))
+}
+
 /// Has this thread run on one CPU, where that is possible: it may be off, or not for us.
 pub fn pin(cpu: usize) {
-    _ = all();
+    note();
     if let Some(one) = scheduling::only(cpu) {
         _ = sched_setaffinity(None, &one);
     }
@@ -31,11 +37,11 @@ pub fn pin(cpu: usize) {
 /// Has this thread, started by one that is pinned or of another class, run everywhere and as any
 /// other.
 pub fn unpin() {
-    if let Some(all) = ALL.get() {
+    if let Some((all, is_normal)) = ALL.get() {
         _ = sched_setaffinity(None, all);
-    }
-    if !scheduling::is_in(Class::Normal) {
-        scheduling::enter(Class::Normal);
+        if *is_normal {
+            scheduling::enter(Class::Normal);
+        }
     }
 }
 

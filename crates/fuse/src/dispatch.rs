@@ -12,9 +12,9 @@
 //!
 //! Whether a user may do something is decided by the kernel before it asks
 //! (`default_permissions`), ACLs included; here only the engine's own rules are obeyed. Every
-//! answer is given at once, or by a [`PendingReply`](crate::PendingReply) later: fsync and what
-//! else may take long by the threads of [`Executor`](crate::executor::Executor), a writer who is
-//! over the dirty limits when its pause is over. A panic is an error for the caller
+//! answer is given at once, or by a [`PendingReply`](crate::PendingReply) later: what may take long
+//! (of fsync all but one at a time) by the threads of [`Executor`](crate::executor::Executor), a
+//! writer who is over the dirty limits when its pause is over. A panic is an error for the caller
 //! ([`PanicGuard`](crate::panic_guard::PanicGuard)).
 
 use std::sync::Arc;
@@ -85,10 +85,17 @@ impl Server {
             out.clear();
             self.dispatch(request, out, asker)
         };
-        // What found no space is tried again if some was about to be free.
-        let retried = || {
-            self.deletions
-                .retried(&self.fs, &mut dispatched, Answer::error)
+        // What found no space is tried again if some was about to be free. An fsync that failed has
+        // reported what is lost, and would find nothing to report.
+        let is_repeatable = !matches!(
+            request.operation,
+            Operation::Fsync(..) | Operation::Fsyncdir
+        );
+        let retried = || match is_repeatable {
+            true => self
+                .deletions
+                .retried(&self.fs, &mut dispatched, Answer::error),
+            false => dispatched(),
         };
         let answer = self.panic_guard.catch(retried);
         answer.unwrap_or_else(|| match asker.has_pending() {

@@ -152,6 +152,44 @@ mod tests {
     }
 
     #[test]
+    fn the_thread_that_asks_does_an_fsync_where_it_may() {
+        let (client, device) = Client::with_faults();
+        let file = client.create(1, b"file");
+        let fsync = || client.ask(opcode::FSYNC, file, &[0; 16]).map(|_| ());
+        client.write(file, 0, b"some");
+        assert_eq!((fsync(), client.waits()), (Ok(()), (0, false)));
+        client.allow_waiting();
+        client.write(file, 0, b"more");
+        assert_eq!((fsync(), client.waits()), (Ok(()), (1, true)));
+        assert_eq!(durable(&client, "/file").unwrap().0, b"more");
+        // It may again after an error, and after a panic.
+        client.write(file, 0, b"lost");
+        device.panic(true);
+        assert_eq!((fsync(), client.waits()), (Err(Errno::EIO), (2, true)));
+    }
+
+    #[test]
+    fn an_fsync_that_finds_no_space_is_not_repeated() {
+        let full = |is_deleting: bool| {
+            let (client, device) = Client::with_faults();
+            client.allow_waiting();
+            let file = client.create(1, b"file");
+            client.write(file, 0, b"some");
+            device.fill(true);
+            // What is being deleted has other requests tried again.
+            let deletion = is_deleting.then(|| client.server.deletions.begin());
+            let error = client.ask(opcode::FSYNC, file, &[0; 16]).unwrap_err();
+            let writes = device.fill(false);
+            drop(deletion);
+            (error, writes)
+        };
+        let alone = full(false);
+        assert_eq!(alone.0, Errno::ENOSPC);
+        assert!(alone.1 > 0);
+        assert_eq!(full(true), alone);
+    }
+
+    #[test]
     fn only_what_an_ioctl_carries_to_us_changes_something() {
         let of = |cmd| {
             let it = IoctlIn {

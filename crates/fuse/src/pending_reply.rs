@@ -82,7 +82,7 @@ impl<'a> RequestContext<'a> {
     /// The permission to wait for the disk, where there is one.
     pub(crate) fn waiting(&self) -> Option<Waiting<'a>> {
         let channel = &**self.channel;
-        channel.may_wait().then_some(Waiting(channel))
+        channel.may_wait().then(|| Waiting(channel))
     }
 }
 

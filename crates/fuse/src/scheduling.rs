@@ -1,20 +1,12 @@
 //! How the scheduler sees threads: their class, and on which CPU they are.
 
-use std::os::unix::thread::JoinHandleExt;
-use std::thread::JoinHandle;
-
-use rustix::process::getpriority_process;
 use rustix::thread::{CpuSet, Pid};
-use thread_priority::{
-    NormalThreadSchedulePolicy as Policy, ThreadPriority, ThreadPriorityValue,
-    ThreadSchedulePolicy, set_thread_priority_and_policy, thread_native_id, thread_schedule_policy,
-};
+use uext4_blockdev::{scheduling_class, set_scheduling_class};
 
-/// The niceness 0, of 0 (nicest) to 99.
-const NICENESS_0: u8 = 48;
-
-/// Field 39 of `/proc/PID/stat`, counted from the one behind the name in parentheses.
+/// Fields of `/proc/PID/stat`, counted from the one behind the name in parentheses.
+const NICENESS: usize = 16;
 const PROCESSOR: usize = 36;
+const CLASS: usize = 38;
 
 /// A class of threads that share the processor fairly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,26 +20,28 @@ pub enum Class {
 }
 
 impl Class {
-    fn policy(self) -> ThreadSchedulePolicy {
-        ThreadSchedulePolicy::Normal(match self {
-            Self::Normal => Policy::Other,
-            Self::Batch => Policy::Batch,
-            Self::Idle => Policy::Idle,
-        })
+    fn number(self) -> i32 {
+        match self {
+            Self::Normal => libc::SCHED_OTHER,
+            Self::Batch => libc::SCHED_BATCH,
+            Self::Idle => libc::SCHED_IDLE,
+        }
     }
 }
 
 /// Whether this thread is in a class.
 pub fn is_in(class: Class) -> bool {
-    thread_schedule_policy().is_ok_and(|policy| policy == class.policy())
+    scheduling_class().is_ok_and(|number| number == class.number())
 }
 
-/// Puts this thread into a class. False where that is not possible: a class but the idle one is
-/// entered with the niceness 0, so only by a thread that has it.
+/// Puts this thread into a class. False where that is not possible.
 pub fn enter(class: Class) -> bool {
-    // The class is set before the niceness, and holds where that cannot be set.
-    _ = put(thread_native_id(), class);
-    is_in(class)
+    set_scheduling_class(0, class.number()).is_ok()
+}
+
+/// Puts another thread of this process into a class, where that is possible.
+pub fn put(thread: ThreadId, class: Class) {
+    _ = set_scheduling_class(thread.as_raw_nonzero().get(), class.number());
 }
 
 /// Whether a thread gets out of SCHED_IDLE: a privilege, or the limit RLIMIT_NICE.
@@ -56,59 +50,35 @@ pub fn can_leave_idle() -> bool {
     trial.is_ok_and(|trial| trial.join().unwrap_or(false))
 }
 
-/// A running thread that another may put into a class.
-#[derive(Debug)]
-pub struct Subject(JoinHandle<()>);
-
-impl Subject {
-    /// The thread of a handle, which is kept: its identity is the thread's as long.
-    pub fn new(handle: JoinHandle<()>) -> Self {
-        Self(handle)
-    }
-
-    /// Puts it into the normal class, where [`can_leave_idle`].
-    pub fn lift(&self) {
-        _ = put(self.0.as_pthread_t(), Class::Normal);
-    }
-}
-
-/// A class but the idle one comes with the niceness 0 for this thread.
-fn put(thread: thread_priority::ThreadId, class: Class) -> Option<()> {
-    let priority = match class {
-        Class::Idle => ThreadPriority::Min,
-        Class::Normal | Class::Batch => {
-            getpriority_process(None).ok().filter(|own| *own == 0)?;
-            ThreadPriority::Crossplatform(ThreadPriorityValue::try_from(NICENESS_0).ok()?)
-        }
-    };
-    set_thread_priority_and_policy(thread, priority, class.policy()).ok()
-}
-
-/// The CPU that a thread of any process runs on, or ran on last; `None` where `/proc` does not
-/// show the thread.
+/// The CPU that a thread of any process runs on, or ran on last. `None` where `/proc` does not
+/// show the thread, and where it has more of the processor than others by its class or niceness:
+/// a thread that shares its CPU would wait.
 pub fn cpu_of(thread: u32) -> Option<usize> {
     let stat = std::fs::read(format!("/proc/{thread}/stat")).ok()?;
     cpu_in(&stat)
 }
 
 /// Whether a thread of this process runs, or would if it had a CPU.
-pub fn can_run(thread: i32) -> bool {
-    let stat = std::fs::read(format!("/proc/self/task/{thread}/stat"));
-    stat.is_ok_and(|stat| {
-        let behind = stat.iter().rposition(|byte| *byte == b')');
-        behind.is_some_and(|at| stat.get(at..).is_some_and(|rest| rest.starts_with(b") R")))
-    })
+pub fn can_run(thread: ThreadId) -> bool {
+    let stat = std::fs::read(format!("/proc/self/task/{}/stat", thread.as_raw_nonzero()));
+    stat.is_ok_and(|stat| fields(&stat).is_some_and(|mut fields| fields.next() == Some("R")))
+}
+
+/// Those behind the name, which may hold anything.
+fn fields(stat: &[u8]) -> Option<impl Iterator<Item = &str>> {
+    let behind = stat.iter().rposition(|byte| *byte == b')')? + 1;
+    let rest = std::str::from_utf8(stat.get(behind..)?).ok()?;
+    Some(rest.split_ascii_whitespace())
 }
 
 fn cpu_in(stat: &[u8]) -> Option<usize> {
-    // The name may hold anything.
-    let behind = stat.iter().rposition(|byte| *byte == b')')? + 1;
-    let mut fields = stat.get(behind..)?.split(u8::is_ascii_whitespace);
-    let field = fields
-        .by_ref()
-        .filter(|field| !field.is_empty())
-        .nth(PROCESSOR)?;
-    std::str::from_utf8(field).ok()?.parse().ok()
+    let fields: Vec<&str> = fields(stat)?.take(CLASS + 1).collect();
+    let number = |at: usize| fields.get(at)?.parse::<i32>().ok();
+    let is_ordinary = [Class::Normal, Class::Batch, Class::Idle]
+        .iter()
+        .any(|class| number(CLASS) == Some(class.number()));
+    let cpu = number(PROCESSOR).filter(|_| is_ordinary && number(NICENESS) >= Some(0))?;
+    usize::try_from(cpu).ok()
 }
 
 /// The set of one CPU; `None` where no set has it.
@@ -125,6 +95,7 @@ pub type ThreadId = Pid;
 
 #[cfg(test)]
 mod tests {
+    use rustix::process::getpriority_process;
     use rustix::thread::{gettid, sched_getcpu};
 
     use super::*;
@@ -133,10 +104,10 @@ mod tests {
     fn classes_are_entered_and_niceness_stays() {
         std::thread::spawn(|| {
             let niceness = getpriority_process(None).unwrap();
-            assert!(enter(Class::Batch));
-            assert!(enter(Class::Normal));
-            assert_eq!(getpriority_process(None).unwrap(), niceness);
-            assert!(enter(Class::Idle));
+            for class in [Class::Batch, Class::Normal, Class::Idle] {
+                assert!(enter(class) && is_in(class), "{class:?}");
+                assert_eq!(getpriority_process(None).unwrap(), niceness);
+            }
         })
         .join()
         .unwrap();
@@ -147,8 +118,9 @@ mod tests {
         std::thread::spawn(|| {
             let cpu = sched_getcpu();
             rustix::thread::sched_setaffinity(None, &only(cpu).unwrap()).unwrap();
-            let id = gettid().as_raw_nonzero().get().unsigned_abs();
-            assert_eq!(cpu_of(id), Some(cpu));
+            let id = gettid();
+            assert_eq!(cpu_of(id.as_raw_nonzero().get().unsigned_abs()), Some(cpu));
+            assert!(can_run(id));
         })
         .join()
         .unwrap();
@@ -157,10 +129,19 @@ mod tests {
 
     #[test]
     fn any_text_of_a_stat() {
-        let fields: Vec<String> = (3..=52).map(|number| number.to_string()).collect();
-        let of = |name: &str| format!("7 ({name}) {}\n", fields.join(" "));
-        assert_eq!(cpu_in(of("tar").as_bytes()), Some(39));
-        assert_eq!(cpu_in(of("a) S 1 (b").as_bytes()), Some(39));
+        let of = |name: &str, niceness: i32, class: i32| {
+            let field = |number: i32| match number {
+                19 => niceness,
+                41 => class,
+                number => number,
+            };
+            let fields: Vec<String> = (3..=52).map(|number| field(number).to_string()).collect();
+            cpu_in(format!("7 ({name}) {}\n", fields.join(" ")).as_bytes())
+        };
+        assert_eq!(of("tar", 0, 0), Some(39));
+        assert_eq!(of("a) S 1 (b", 19, 3), Some(39));
+        // Less nice than others, and of real time.
+        assert_eq!((of("tar", -1, 0), of("tar", 0, 1)), (None, None));
         for text in ["", "7", "7 (tar", "7 (tar)", "7 (tar) S 1"] {
             assert_eq!(cpu_in(text.as_bytes()), None, "{text}");
         }

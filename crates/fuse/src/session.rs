@@ -176,9 +176,6 @@ impl<S: Serve> Session<S> {
             (None, Transport::Uring) => return Err(no_rings()),
             (None, _) => (how.threads.clamp(1, THREADS_MAX), Transport::Dev),
         };
-        if transport == Transport::Dev && threads > 1 {
-            device.allow_waiting();
-        }
         let near = match (transport, how.placement) {
             (Transport::Dev, Placement::Auto) => Near::start(&device),
             _ => None,
@@ -189,7 +186,7 @@ impl<S: Serve> Session<S> {
             Some(near) => Role::Follower(Arc::clone(near)),
             None => Role::None,
         };
-        let mut next = Some(first);
+        let (mut next, mut started) = (Some(first), 0);
         for number in 0..threads {
             let again = || EventLoop::new(&server, &device, inflight.join());
             let mut turns = next.take().unwrap_or_else(again).with(role(number));
@@ -205,6 +202,10 @@ impl<S: Serve> Session<S> {
                 Err(_) if number > 0 => break,
                 thread => drop(thread?),
             }
+            started += 1;
+        }
+        if transport == Transport::Dev && started > 1 {
+            device.allow_waiting();
         }
         Ok(Self {
             server,

@@ -41,6 +41,9 @@ struct Answers {
     count: AtomicU64,
     /// Nodes whose attributes the kernel was to forget, each time.
     forgotten: Mutex<Vec<u64>>,
+    /// Whether the thread that asks may wait, and how often it has.
+    may_wait: AtomicBool,
+    waits: AtomicU64,
 }
 
 impl Channel for Answers {
@@ -54,6 +57,15 @@ impl Channel for Answers {
     fn forget_attributes(&self, id: u64) {
         self.forgotten.lock().unwrap().push(id);
     }
+
+    fn may_wait(&self) -> bool {
+        self.may_wait.swap(false, SeqCst)
+    }
+
+    fn has_waited(&self) {
+        self.waits.fetch_add(1, SeqCst);
+        self.may_wait.store(true, SeqCst);
+    }
 }
 
 /// A device whose writes fail while they are to, and whose users panic.
@@ -61,6 +73,9 @@ impl Channel for Answers {
 pub struct Faulty {
     device: Arc<MemoryDevice>,
     fails: AtomicBool,
+    /// Writes find no space, and how many have found none.
+    is_full: AtomicBool,
+    full: AtomicU64,
     panics: AtomicBool,
     /// A byte that cannot be read.
     bad: AtomicU64,
@@ -77,6 +92,12 @@ impl Faulty {
 
     pub fn fail_writes(&self, on: bool) {
         self.fails.store(on, SeqCst);
+    }
+
+    /// Has writes find no space, or some again; how many found none since it was asked last.
+    pub fn fill(&self, on: bool) -> u64 {
+        self.is_full.store(on, SeqCst);
+        self.full.swap(0, SeqCst)
     }
 }
 
@@ -104,12 +125,17 @@ impl BlockDevice for Faulty {
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> std::result::Result<(), Error> {
         assert!(!self.panics.load(SeqCst), "to be caught");
+        let failed = |source| Error::Io {
+            op: "write",
+            offset,
+            source,
+        };
+        if self.is_full.load(SeqCst) {
+            self.full.fetch_add(1, SeqCst);
+            return Err(failed(std::io::ErrorKind::StorageFull.into()));
+        }
         match self.fails.load(SeqCst) {
-            true => Err(Error::Io {
-                op: "write",
-                offset,
-                source: std::io::Error::other("injected"),
-            }),
+            true => Err(failed(std::io::Error::other("injected"))),
             false => self.device.write_at(offset, buf),
         }
     }
@@ -276,6 +302,8 @@ impl Client {
         let faulty = Arc::new(Faulty {
             device: Arc::clone(&device),
             fails: AtomicBool::new(false),
+            is_full: AtomicBool::new(false),
+            full: AtomicU64::new(0),
             panics: AtomicBool::new(false),
             bad: AtomicU64::new(u64::MAX),
         });
@@ -377,6 +405,17 @@ impl Client {
             assert!(!waited.1.timed_out(), "no answer to {unique}");
             all = waited.0;
         }
+    }
+
+    /// From now on the thread that asks may wait for the disk, one at a time.
+    pub fn allow_waiting(&self) {
+        self.answers.may_wait.store(true, SeqCst);
+    }
+
+    /// How often it has waited, and whether it may again.
+    pub fn waits(&self) -> (u64, bool) {
+        let may_wait = self.answers.may_wait.load(SeqCst);
+        (self.answers.waits.load(SeqCst), may_wait)
     }
 
     /// Nodes whose attributes the kernel was to forget, since this was asked last.

@@ -51,19 +51,19 @@ pub enum Forgotten {
 pub struct Device {
     fd: OwnedFd,
     /// A thread that reads requests waits for the disk, or none may.
-    is_awaited: AtomicBool,
+    may_not_wait: AtomicBool,
 }
 
 impl Device {
     /// Of a descriptor that was mounted.
     pub fn new(fd: OwnedFd) -> Self {
-        let is_awaited = AtomicBool::new(true);
-        Self { fd, is_awaited }
+        let may_not_wait = AtomicBool::new(true);
+        Self { fd, may_not_wait }
     }
 
     /// Several threads read requests, so one at a time may wait for the disk.
     pub fn allow_waiting(&self) {
-        self.is_awaited.store(false, SeqCst);
+        self.may_not_wait.store(false, SeqCst);
     }
 
     /// The descriptor.
@@ -71,10 +71,10 @@ impl Device {
         self.fd.as_fd()
     }
 
-    /// Writes a reply, with its header.
-    fn write(&self, reply: &[u8]) {
-        // It fails only if no thread waits for the answer any more.
-        _ = rustix::io::write(&self.fd, reply);
+    /// Writes a reply, with its header; false where it was answered before, or no thread waits for
+    /// the answer any more.
+    fn write(&self, reply: &[u8]) -> bool {
+        rustix::io::write(&self.fd, reply).is_ok()
     }
 
     /// Has the kernel ask anew for what it knows of a node.
@@ -167,22 +167,22 @@ impl Channel for Device {
     }
 
     fn may_wait(&self) -> bool {
-        !self.is_awaited.swap(true, SeqCst)
+        !self.may_not_wait.swap(true, SeqCst)
     }
 
     fn has_waited(&self) {
-        self.is_awaited.store(false, SeqCst);
+        self.may_not_wait.store(false, SeqCst);
     }
 }
 
-/// What a thread that reads requests does for those that are served near their callers.
+/// The part of a thread that reads requests in [`near`].
 #[derive(Debug)]
 pub enum Role {
-    /// Nothing.
+    /// None.
     None,
-    /// It reads them.
+    /// Reads requests whether a single stream is served or not.
     Leader(Leader),
-    /// It rests while there are such.
+    /// Rests while the leader alone reads.
     Follower(Arc<Near>),
 }
 
@@ -272,9 +272,9 @@ impl<S: Serve> EventLoop<S> {
                 reply[..HEADER].copy_from_slice(header.as_bytes());
                 let len = header.len as usize;
                 match role {
-                    Role::Leader(leader) => leader.answer(header_in.pid, reply, len),
+                    Role::Leader(leader) => leader.answer(header_in, &reply[..len]),
                     // OK to index: the header and what was put behind it.
-                    Role::None | Role::Follower(_) => device.write(&reply[..len]),
+                    Role::None | Role::Follower(_) => _ = device.write(&reply[..len]),
                 }
             }
         });

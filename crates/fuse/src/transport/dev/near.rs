@@ -16,21 +16,22 @@
 //! ```
 //! - The [`Leader`] reads requests and serves them as any thread does, but puts replies into the
 //!   outbox. When it finds no other request it sleeps, and the answerer runs.
-//! - The [`answerer`] writes replies and does nothing else, so that it never holds a lock of the
-//!   engine. The caller that a reply wakes takes the CPU from it.
+//! - The [`answerer`] writes replies and does nothing else, so that it never holds a lock. The
+//!   caller that a reply wakes takes the CPU from it.
 //! - The [`guard`] looks once a millisecond while there are requests.
 //! - Other threads that read requests rest.
 //!
-//! The leader follows a caller that runs elsewhere. A reply after which the answerer is still
-//! busy as the next request comes has found the caller on its CPU; after a few that did not,
-//! `/proc` says where the caller is.
+//! The leader follows a caller that runs elsewhere. Where the answerer has not let go of the last
+//! reply when the next request comes, the caller has taken the CPU from it, and so is here; after
+//! a few requests without that, `/proc` says where the caller is. (Where caller and daemon are in
+//! different scheduling groups, the answerer may finish first, though both are on one CPU.)
 //!
-//! The mount goes on as without all this ("spread": each thread reads, and answers itself) where
-//! it does not help, or would harm ([`Reason`]), and tries again after a while that doubles as
-//! long as that does not last: at most four seconds, in which the trial costs about a
-//! millisecond.
+//! Without all this ("spread") each thread reads, and answers itself. So the mount goes on where it
+//! does not help, or would harm ([`Reason`]), and when requests stop. It tries again 20 ms later;
+//! each trial that lasts for less than 200 ms doubles the pause, up to four seconds. A trial costs
+//! about a millisecond.
 //!
-//! Locks: one, a leaf, for those that rest.
+//! Locks, leaves both: one for those that rest, one for the CPUs that they may use again.
 
 mod answerer;
 mod guard;
@@ -40,9 +41,8 @@ mod outbox;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, mpsc};
 use std::thread::{self, Thread};
-use std::time::Duration;
 
-use rustix::thread::{CpuSet, gettid, sched_setaffinity};
+use rustix::thread::{CpuSet, gettid, sched_getaffinity, sched_setaffinity};
 
 pub use leader::Leader;
 use outbox::Outbox;
@@ -51,18 +51,14 @@ use crate::cpus;
 use crate::scheduling::{self, Class, ThreadId};
 use crate::transport::dev::Device;
 
-/// How often it is looked whether a reply that is being written is gone, and how often at most.
-const LOOK: Duration = Duration::from_millis(1);
-const LOOKS: u32 = 1000;
-
 /// Why requests are no longer served on the caller's CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// Two callers wait at the same time: one thread serves them one after the other.
     Overlapping,
-    /// A reply waited for a millisecond: other work has taken the CPU.
+    /// A reply waited for one to two milliseconds: other work has taken the CPU.
     Waiting,
-    /// The leader was at one request for longer than a millisecond; others are not to wait for it.
+    /// The leader was at one request for two to three milliseconds; others are not to wait for it.
     Busy,
     /// Much data is moved, which another CPU does while the caller works.
     Bulk,
@@ -92,7 +88,7 @@ impl Reason {
     }
 }
 
-/// What has happened, each counted by the one thread that does it.
+/// What has happened.
 #[derive(Debug, Default)]
 struct Counters {
     stayed: AtomicU64,
@@ -126,10 +122,13 @@ pub struct Near {
     /// Twice the requests of the leader, and one more while it is at one. Only the leader writes.
     turns: AtomicU64,
     guard_sleeps: AtomicBool,
+    /// The guard has ended it as there were no requests, which says nothing against it.
+    was_quiet: AtomicBool,
+    leader: OnceLock<ThreadId>,
     answerer: OnceLock<(Thread, ThreadId)>,
     guard: OnceLock<(Thread, ThreadId)>,
-    /// The CPUs that the process may use.
-    all: CpuSet,
+    /// The CPUs that the leader might use when it began.
+    home: Mutex<CpuSet>,
     counters: Counters,
 }
 
@@ -137,23 +136,17 @@ impl Near {
     /// Starts answerer and guard. `None` where there is nothing to gain, with one CPU, or where
     /// the kernel does not let threads into SCHED_IDLE or start.
     pub fn start(device: &Arc<Device>) -> Option<Arc<Self>> {
-        let all = cpus::all().filter(|all| all.count() > 1)?;
+        let all = cpus::movable().filter(|all| all.count() > 1)?;
         let near = Arc::new(Self::new(device, all));
-        let answerer = near.spawn("uext4-answerer", Class::Idle, answerer::run);
-        let guard = answerer
-            .as_ref()
-            .and_then(|_| near.spawn("uext4-guard", Class::Normal, guard::run));
-        let (Some(answerer), Some(guard)) = (answerer, guard) else {
+        let has_both = near.spawn("uext4-answerer", &near.answerer, Class::Idle, answerer::run)
+            && near.spawn("uext4-guard", &near.guard, Class::Normal, guard::run);
+        if !has_both {
             near.end();
-            return None;
-        };
-        // Both are set once, here.
-        _ = near.answerer.set(answerer);
-        _ = near.guard.set(guard);
-        Some(near)
+        }
+        has_both.then_some(near)
     }
 
-    fn new(device: &Arc<Device>, all: CpuSet) -> Self {
+    fn new(device: &Arc<Device>, home: CpuSet) -> Self {
         Self {
             device: Arc::clone(device),
             outbox: Outbox::default(),
@@ -163,19 +156,23 @@ impl Near {
             changed: Condvar::new(),
             turns: AtomicU64::new(0),
             guard_sleeps: AtomicBool::new(false),
+            was_quiet: AtomicBool::new(false),
+            leader: OnceLock::new(),
             answerer: OnceLock::new(),
             guard: OnceLock::new(),
-            all,
+            home: Mutex::new(home),
             counters: Counters::default(),
         }
     }
 
+    /// Starts a thread of this class, and notes it.
     fn spawn(
         self: &Arc<Self>,
         name: &str,
+        place: &OnceLock<(Thread, ThreadId)>,
         class: Class,
         run: fn(&Self),
-    ) -> Option<(Thread, ThreadId)> {
+    ) -> bool {
         let near = Arc::clone(self);
         let (ready, readied) = mpsc::channel();
         let thread = thread::Builder::new().name(name.into()).spawn(move || {
@@ -185,9 +182,9 @@ impl Near {
                 run(&near);
             }
         });
-        let thread = thread.ok()?;
-        let id = readied.recv().ok()??;
-        Some((thread.thread().clone(), id))
+        let id = readied.recv().ok().flatten();
+        let noted = thread.ok().zip(id);
+        noted.is_some_and(|(thread, id)| place.set((thread.thread().clone(), id)).is_ok())
     }
 
     /// What has happened so far.
@@ -213,15 +210,45 @@ impl Near {
         }
     }
 
-    /// From now on each thread reads requests, and answers itself.
-    fn leave(&self, reason: Reason) {
-        if self.is_on.swap(false, SeqCst) {
+    /// From now on each thread reads requests, and answers itself. `None`: there are none.
+    fn leave(&self, reason: Option<Reason>) {
+        self.was_quiet.store(reason.is_none(), SeqCst);
+        if self.is_on.swap(false, SeqCst)
+            && let Some(reason) = reason
+        {
             // OK to index: one place a reason.
             self.counters.left[reason as usize].fetch_add(1, Relaxed);
         }
-        // After the change: a reply that is put there later is taken by the leader, which sees it.
-        self.outbox.write_all(&self.device);
         self.wake_resting();
+        self.spread();
+        // After the change: a reply that is put there later is written by the leader, which sees
+        // it.
+        self.outbox.write(&self.device, || {});
+    }
+
+    /// Leader, answerer and guard run where the leader did before, and the leader in its class.
+    fn spread(&self) {
+        let home = *self.home.lock().unwrap_or_else(PoisonError::into_inner);
+        for id in self.threads() {
+            _ = sched_setaffinity(Some(id), &home);
+        }
+        if let Some(leader) = self.leader.get() {
+            scheduling::put(*leader, Class::Normal);
+        }
+    }
+
+    /// The leader is about to begin: it notes where it runs.
+    fn note_home(&self) {
+        if let Ok(home) = sched_getaffinity(None) {
+            *self.home.lock().unwrap_or_else(PoisonError::into_inner) = home;
+        }
+    }
+
+    fn threads(&self) -> impl Iterator<Item = ThreadId> {
+        let others = [&self.answerer, &self.guard];
+        let others = others.into_iter().filter_map(OnceLock::get);
+        let leader = self.leader.get().copied().into_iter();
+        leader.chain(others.map(|(_, id)| *id))
     }
 
     fn wake_resting(&self) {
@@ -230,34 +257,27 @@ impl Near {
         self.changed.notify_all();
     }
 
-    /// Puts leader, which calls, answerer and guard on one CPU. The guard would else wake on an
-    /// idle CPU, which then looks for work, and takes the caller.
+    /// Puts leader, answerer and guard on a CPU that the leader may use. The guard would else wake
+    /// on an idle CPU, which then looks for work, and takes the caller.
     fn place(&self, cpu: usize) -> bool {
-        let others = [&self.answerer, &self.guard];
-        let others = others.into_iter().filter_map(OnceLock::get);
-        let Some(one) = scheduling::only(cpu) else {
+        let home = *self.home.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(one) = scheduling::only(cpu).filter(|_| home.is_set(cpu)) else {
             return false;
         };
-        sched_setaffinity(None, &one).is_ok()
-            && others
-                .map(|(_, id)| sched_setaffinity(Some(*id), &one))
-                .all(|placed| placed.is_ok())
+        let mut threads = self.threads();
+        threads.all(|id| sched_setaffinity(Some(id), &one).is_ok())
     }
 
-    /// All that was left for the answerer is written: no request comes any more.
+    /// Writes all that was left for the answerer: no request comes any more.
     pub fn finish(&self) {
         self.outbox.write_all(&self.device);
-        for _ in 0..LOOKS {
-            if !self.outbox.is_writing() {
-                break;
-            }
-            thread::sleep(LOOK);
-        }
     }
 
-    /// Ends the threads: the mount is gone.
+    /// Ends the threads: the leader reads no more.
     fn end(&self) {
+        self.is_on.store(false, SeqCst);
         self.is_over.store(true, SeqCst);
+        self.outbox.write_all(&self.device);
         self.wake_resting();
         let threads = [&self.answerer, &self.guard];
         for (thread, _) in threads.into_iter().filter_map(OnceLock::get) {

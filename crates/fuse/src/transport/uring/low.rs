@@ -17,7 +17,8 @@ use std::time::Duration;
 
 use rustix::thread::gettid;
 
-use crate::scheduling::{self, Class, Subject, ThreadId};
+use crate::cpus;
+use crate::scheduling::{self, Class, ThreadId};
 use crate::transport::dev::{Counts, Reason};
 use crate::transport::trials::Trials;
 
@@ -83,6 +84,7 @@ impl Watch {
 impl Seats {
     /// For so many queues; `None` where no thread gets out of the class.
     pub fn new(queues: usize) -> Option<Arc<Self>> {
+        cpus::movable()?;
         scheduling::can_leave_idle().then(|| {
             Arc::new(Self {
                 seats: (0..queues).map(|_| Seat::default()).collect(),
@@ -99,9 +101,8 @@ impl Seats {
     /// the class.
     pub fn guard(self: &Arc<Self>, threads: Vec<JoinHandle<()>>) {
         let seats = Arc::clone(self);
-        let subjects: Vec<_> = threads.into_iter().map(Subject::new).collect();
         let named = thread::Builder::new().name("uext4-guard".into());
-        if let Ok(guard) = named.spawn(move || seats.watch(&subjects)) {
+        if let Ok(guard) = named.spawn(move || seats.watch(&threads)) {
             _ = self.guard.set(guard.thread().clone());
         }
     }
@@ -122,17 +123,17 @@ impl Seats {
         self.guard.get().map(Thread::unpark);
     }
 
-    fn watch(&self, subjects: &[Subject]) {
+    fn watch(&self, threads: &[JoinHandle<()>]) {
         let mut watches = vec![Watch::default(); self.seats.len()];
         while !self.is_over.load(SeqCst) {
             let mut is_any = false;
-            for ((seat, watch), subject) in self.seats.iter().zip(&mut watches).zip(subjects) {
+            for (seat, watch) in self.seats.iter().zip(&mut watches) {
                 if !seat.is_low.load(SeqCst) {
                     *watch = Watch::default();
                 } else if watch.look(seat.turns.load(SeqCst), || seat.can_run()) {
                     // In this order: a thread that enters the class meanwhile sees it.
                     seat.is_low.store(false, SeqCst);
-                    subject.lift();
+                    seat.lift();
                     self.lifted.fetch_add(1, Relaxed);
                 } else {
                     is_any = true;
@@ -149,15 +150,24 @@ impl Seats {
             }
             self.guard_sleeps.store(false, SeqCst);
         }
-        // None is left in the class.
-        subjects.iter().for_each(Subject::lift);
+        // None ends in the class, where that may take long. One that has ended has no number.
+        for (seat, thread) in self.seats.iter().zip(threads) {
+            if !thread.is_finished() {
+                seat.lift();
+            }
+        }
     }
 }
 
 impl Seat {
     fn can_run(&self) -> bool {
-        let id = self.id.get().map(|id| id.as_raw_nonzero().get());
-        id.is_some_and(scheduling::can_run)
+        self.id.get().is_some_and(|id| scheduling::can_run(*id))
+    }
+
+    fn lift(&self) {
+        if let Some(id) = self.id.get() {
+            scheduling::put(*id, Class::Normal);
+        }
     }
 }
 

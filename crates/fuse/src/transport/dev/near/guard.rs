@@ -1,16 +1,18 @@
-//! The guard: sees that no request waits longer than it would without an answerer.
+//! The guard: writes a reply that has waited for one to two milliseconds, and ends serving a single
+//! stream near its caller where that does not work, or where there is none.
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
 use std::time::Duration;
 
+use super::outbox::PLACES;
 use super::{Near, Reason};
 
 /// How often it looks while there are requests.
 const TICK: Duration = Duration::from_millis(1);
-/// After so many ticks without a request it sleeps, until the leader wakes it.
+/// Looks without a request after which it ends.
 const QUIET: u32 = 16;
-/// Ticks that the leader may be at one request: it is reported to be at it by the first.
+/// Looks at which the leader is at the same request, after the first: two to three milliseconds.
 const BUSY: u32 = 2;
 
 /// What it sees.
@@ -19,46 +21,57 @@ struct Seen {
     is_on: bool,
     /// Twice the requests of the leader, and one more while it is at one.
     turns: u64,
-    /// A reply is there to be written.
-    has_reply: bool,
-    /// Replies that were taken.
-    taken: u64,
+    /// The numbers of the replies that are there, or 0.
+    replies: [u64; PLACES],
 }
 
-/// What it does.
+/// What it does, after it has written what waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Look,
     Sleep,
-    Leave(Reason),
+    Leave(Option<Reason>),
 }
 
 /// What it has seen.
 #[derive(Debug, Default)]
 struct Watch {
     turns: u64,
-    /// Replies that were taken when one was there; `None` if none was.
-    waiting: Option<u64>,
+    replies: [u64; PLACES],
+    /// Those that the kernel has got, though the thread that wrote them has not let go of them: the
+    /// caller has taken the CPU from it.
+    sent: [u64; PLACES],
     busy: u32,
     quiet: u32,
 }
 
 impl Watch {
-    fn look(&mut self, seen: Seen) -> Step {
+    /// What is to be done; `is_late` writes a reply that has waited, and says whether the kernel
+    /// had not got it before.
+    fn look(&mut self, seen: Seen, mut is_late: impl FnMut(u64) -> bool) -> Step {
         let is_same = seen.turns == self.turns;
-        let waiting = seen.has_reply.then_some(seen.taken);
-        let has_waited = waiting.is_some() && waiting == self.waiting;
-        let is_at_one = is_same && seen.turns % 2 == 1;
         self.turns = seen.turns;
-        self.waiting = waiting;
+        let is_at_one = is_same && seen.turns % 2 == 1;
         self.busy = if is_at_one { self.busy + 1 } else { 0 };
         self.quiet = if is_same { self.quiet + 1 } else { 0 };
+        let (mut has_late, mut is_any) = (false, false);
+        let before = std::mem::replace(&mut self.replies, seen.replies);
+        for ((now, before), sent) in seen.replies.iter().zip(before).zip(&mut self.sent) {
+            if *now == 0 || now == sent {
+                continue;
+            }
+            is_any = true;
+            if *now == before {
+                has_late |= is_late(*now);
+                *sent = *now;
+            }
+        }
         match seen.is_on {
-            false => Step::Sleep,
-            true if has_waited => Step::Leave(Reason::Waiting),
-            true if self.busy >= BUSY => Step::Leave(Reason::Busy),
-            true if self.quiet >= QUIET && waiting.is_none() && !is_at_one => Step::Sleep,
-            true => Step::Look,
+            true if has_late => Step::Leave(Some(Reason::Waiting)),
+            true if self.busy >= BUSY => Step::Leave(Some(Reason::Busy)),
+            true if self.quiet >= QUIET && !is_any && !is_at_one => Step::Leave(None),
+            false if !is_any => Step::Sleep,
+            true | false => Step::Look,
         }
     }
 }
@@ -70,21 +83,16 @@ pub(super) fn run(near: &Near) {
         let seen = Seen {
             is_on: near.is_on.load(SeqCst),
             turns: near.turns.load(SeqCst),
-            has_reply: !near.outbox.is_empty(),
-            taken: near.outbox.taken(),
+            replies: near.outbox.numbers(),
         };
-        match watch.look(seen) {
-            Step::Look => thread::park_timeout(TICK),
+        let is_late = |number| near.outbox.write_late(number, &near.device);
+        match watch.look(seen, is_late) {
+            Step::Look => thread::sleep(TICK),
             Step::Leave(reason) => near.leave(reason),
             Step::Sleep => {
                 near.guard_sleeps.store(true, SeqCst);
-                // The leader counts its turn, and begins, before it looks whether the guard sleeps.
-                let is_quiet = match (seen.is_on, near.is_on.load(SeqCst)) {
-                    (_, false) => true,
-                    (false, true) => false,
-                    (true, true) => near.turns.load(SeqCst) == seen.turns,
-                };
-                if is_quiet && !near.is_over.load(SeqCst) {
+                // The leader begins before it looks whether the guard sleeps.
+                if !near.is_on.load(SeqCst) && !near.is_over.load(SeqCst) {
                     thread::park();
                 }
                 near.guard_sleeps.store(false, SeqCst);
@@ -98,56 +106,74 @@ pub(super) fn run(near: &Near) {
 mod tests {
     use super::*;
 
-    const QUIET_ONE: Seen = Seen {
+    const GOOD: Seen = Seen {
         is_on: true,
         turns: 8,
-        has_reply: false,
-        taken: 4,
+        replies: [0; PLACES],
     };
+
+    /// The steps of so many looks at the same, and the replies that were written.
+    fn looks(count: usize, seen: Seen, is_late: bool) -> (Vec<Step>, Vec<u64>) {
+        let (mut watch, mut written) = (Watch::default(), Vec::new());
+        let mut write = |number| {
+            written.push(number);
+            is_late
+        };
+        let steps = (0..count).map(|_| watch.look(seen, &mut write)).collect();
+        (steps, written)
+    }
 
     #[test]
     fn a_reply_waits_for_one_tick_at_most() {
-        let mut watch = Watch::default();
         let seen = Seen {
-            has_reply: true,
-            ..QUIET_ONE
+            replies: [0, 7, 0],
+            ..GOOD
         };
-        assert_eq!(watch.look(seen), Step::Look);
-        assert_eq!(watch.look(seen), Step::Leave(Reason::Waiting));
-        // One that was taken, and another.
+        let late = Step::Leave(Some(Reason::Waiting));
+        assert_eq!(looks(2, seen, true), (vec![Step::Look, late], vec![7]));
+        // One that was sent is written once more, not each time.
+        let (steps, written) = looks(8, seen, false);
+        assert_eq!((steps, written), (vec![Step::Look; 8], vec![7]));
+        // Another one each time.
         let mut watch = Watch::default();
-        assert_eq!(watch.look(seen), Step::Look);
-        assert_eq!(watch.look(Seen { taken: 5, ..seen }), Step::Look);
+        for number in 1..100 {
+            let replies = [number, 0, 0];
+            let step = watch.look(Seen { replies, ..GOOD }, |_| panic!("written"));
+            assert_eq!(step, Step::Look);
+            watch.quiet = 0;
+        }
+        // Also once it is off.
+        let is_off = Seen {
+            is_on: false,
+            ..seen
+        };
+        let (steps, written) = looks(3, is_off, true);
+        assert_eq!(steps, [Step::Look, Step::Look, Step::Sleep]);
+        assert_eq!(written, [7]);
     }
 
     #[test]
     fn a_long_request_frees_the_others() {
-        let mut watch = Watch::default();
-        let seen = Seen {
-            turns: 9,
-            ..QUIET_ONE
-        };
-        assert_eq!(watch.look(seen), Step::Look);
-        assert_eq!(watch.look(seen), Step::Look);
-        assert_eq!(watch.look(seen), Step::Leave(Reason::Busy));
+        let seen = Seen { turns: 9, ..GOOD };
+        let busy = Step::Leave(Some(Reason::Busy));
+        assert_eq!(looks(3, seen, true).0, [Step::Look, Step::Look, busy]);
         // Another one each time.
         let mut watch = Watch::default();
         for turns in (9..99).step_by(2) {
-            assert_eq!(watch.look(Seen { turns, ..seen }), Step::Look);
+            assert_eq!(watch.look(Seen { turns, ..seen }, |_| true), Step::Look);
         }
     }
 
     #[test]
-    fn without_requests_it_sleeps() {
-        let mut watch = Watch::default();
-        let steps: Vec<Step> = (0..=QUIET).map(|_| watch.look(QUIET_ONE)).collect();
+    fn without_requests_it_ends_and_the_guard_sleeps() {
+        let (steps, _) = looks(QUIET as usize + 1, GOOD, true);
         let (last, before) = steps.split_last().unwrap();
         assert!(before.iter().all(|step| *step == Step::Look));
-        assert_eq!(*last, Step::Sleep);
+        assert_eq!(*last, Step::Leave(None));
         let is_off = Seen {
             is_on: false,
-            ..QUIET_ONE
+            ..GOOD
         };
-        assert_eq!(Watch::default().look(is_off), Step::Sleep);
+        assert_eq!(looks(1, is_off, true).0, [Step::Sleep]);
     }
 }

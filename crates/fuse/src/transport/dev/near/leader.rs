@@ -3,15 +3,16 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-use rustix::thread::sched_setaffinity;
+use rustix::thread::gettid;
 
+use super::outbox::{LEN_MAX, PLACES, Reply};
 use super::{Near, Reason};
-use crate::abi::InHeader;
+use crate::abi::{InHeader, opcode};
 use crate::scheduling::{self, Class};
 use crate::transport::trials::Trials;
 
-/// So many bytes of a request or reply weigh as much as a request without: another CPU copies them
-/// meanwhile.
+/// Each so many bytes of a request or reply count as one case for [`Reason::Bulk`]: another CPU
+/// copies them meanwhile.
 const BULK: u32 = 16 << 10;
 /// Requests that did not find their caller here before it is asked where the caller is.
 const PATIENCE_MIN: u32 = 3;
@@ -44,7 +45,7 @@ impl Doubt {
 /// What a request shows when it comes.
 #[derive(Clone, Copy, Debug)]
 struct Sign {
-    /// The reply to an earlier one that a caller waits for has not been taken.
+    /// The reply to one of another caller has not been taken to be written.
     overlaps: bool,
     /// The last reply found its caller on this CPU, and has not been left since.
     stayed: bool,
@@ -116,7 +117,7 @@ impl Judge {
     }
 }
 
-/// The thread that reads requests in both ways.
+/// The thread that reads requests whether a single stream is served or not.
 #[derive(Debug)]
 pub struct Leader {
     near: Arc<Near>,
@@ -124,11 +125,11 @@ pub struct Leader {
     cpu: Option<usize>,
     judge: Judge,
     trials: Trials,
-    /// Replies that were put into the outbox, and how many there were with the last that a caller
-    /// waits for.
-    put: u64,
-    awaited: u64,
-    /// Bytes of the largest reply since the last request.
+    /// Replies in the outbox, and others, which are its alone.
+    replies: [Arc<Reply>; PLACES + 1],
+    /// The number of the last reply that was put into the outbox.
+    last: u64,
+    /// Bytes of the largest request and reply since it was judged.
     bytes: u32,
 }
 
@@ -146,8 +147,8 @@ impl Leader {
             cpu: None,
             judge: Judge::new(),
             trials: Trials::new(),
-            put: 0,
-            awaited: 0,
+            replies: Default::default(),
+            last: 0,
             bytes: 0,
         }
     }
@@ -155,12 +156,11 @@ impl Leader {
     /// A request came, and is served next.
     pub fn begin(&mut self, header: &InHeader) {
         self.count_turn();
+        self.bytes = self.bytes.max(header.len);
         match self.cpu {
             Some(_) if !self.near.is_on.load(SeqCst) => self.left(),
-            // Requests that no caller waits for have none.
-            Some(_) if header.pid != 0 => self.judge(header),
-            None if header.pid != 0 => self.consider(header),
-            Some(_) | None => {}
+            Some(_) => self.judge(header.pid),
+            None => self.consider(header.pid),
         }
         if self.cpu.is_some()
             && self.near.guard_sleeps.load(SeqCst)
@@ -181,37 +181,55 @@ impl Leader {
         self.near.turns.store(turns.wrapping_add(1), SeqCst);
     }
 
-    /// Answers the request of this caller with the first `len` bytes of `reply`, whose contents
-    /// are lost.
-    pub fn answer(&mut self, caller: u32, reply: &mut Vec<u8>, len: usize) {
+    /// Answers the request of this header.
+    pub fn answer(&mut self, header: InHeader, reply: &[u8]) {
         // OK to truncate: it is compared with much less.
-        self.bytes = self.bytes.max(len.min(u32::MAX as usize) as u32);
+        self.bytes = self.bytes.max(reply.len().min(u32::MAX as usize) as u32);
         let near = &*self.near;
-        if self.cpu.is_none() || !near.outbox.put(reply, len) {
-            // OK to index: a reply, and what is behind it.
-            return near.device.write(&reply[..len]);
-        }
-        self.put += 1;
-        if caller != 0 {
-            self.awaited = self.put;
+        // That of a RELEASE wakes no thread.
+        let wakes = !matches!(header.opcode, opcode::RELEASE | opcode::RELEASEDIR);
+        let is_left = self.cpu.is_some() && wakes && reply.len() <= LEN_MAX;
+        let mut free = self.replies.iter_mut().filter(|_| is_left);
+        let free = free.find(|reply| Arc::strong_count(reply) == 1);
+        let is_put = free.is_some_and(|free| {
+            let number = self.last + 1;
+            let Some(unshared) = Arc::get_mut(free) else {
+                return false;
+            };
+            unshared.set(reply, number, header.pid);
+            self.last = number;
+            near.outbox.put(Arc::clone(free))
+        });
+        if !is_put {
+            near.device.write(reply);
+            return;
         }
         // Looked at after the reply was put there: who ends this takes what is there afterwards.
         match near.is_on.load(SeqCst) {
             true => _ = near.answerer.get().map(|(answerer, _)| answerer.unpark()),
-            false => _ = near.outbox.write_all(&near.device),
+            false => near.outbox.write(&near.device, || {}),
         }
     }
 
-    fn judge(&mut self, header: &InHeader) {
+    /// The kernel's write-back, FORGET, RELEASE and callers of other pid namespaces have the number
+    /// 0.
+    fn judge(&mut self, caller: u32) {
         let near = Arc::clone(&self.near);
-        let sign = Sign {
-            overlaps: near.outbox.taken() < self.awaited,
-            stayed: near.outbox.is_writing(),
-            bytes: header.len.max(std::mem::take(&mut self.bytes)),
-        };
-        if sign.overlaps {
-            near.outbox.write_all(&near.device);
+        let overlaps = near
+            .outbox
+            .has(|reply| !reply.is_taken() && reply.caller != 0);
+        near.outbox.write(&near.device, || {});
+        if caller == 0 {
+            return;
         }
+        let last = self.last;
+        let sign = Sign {
+            overlaps,
+            stayed: near
+                .outbox
+                .has(|reply| reply.number == last && reply.is_taken()),
+            bytes: std::mem::take(&mut self.bytes),
+        };
         if sign.stayed {
             let stayed = &near.counters.stayed;
             stayed.store(stayed.load(Relaxed) + 1, Relaxed);
@@ -221,9 +239,11 @@ impl Leader {
             Step::Leave(reason) => self.leave(reason),
             Step::Follow => {
                 let before = self.cpu;
-                match self.follow(header.pid) {
-                    true => self.judge.asked(self.cpu != before),
-                    false => self.leave(Reason::Unsteady),
+                match scheduling::cpu_of(caller) {
+                    // It has ended, as that of readahead may have.
+                    None => self.judge.asked(false),
+                    Some(cpu) if self.follow(cpu) => self.judge.asked(self.cpu != before),
+                    Some(_) => self.leave(Reason::Unsteady),
                 }
             }
         }
@@ -231,32 +251,31 @@ impl Leader {
 
     /// Begins where it is time to try, and where all this thread has seen of late are small
     /// requests of one caller.
-    fn consider(&mut self, header: &InHeader) {
-        let bytes = header.len.max(std::mem::take(&mut self.bytes));
-        if self.trials.see(header.pid, bytes < BULK) {
-            self.enter(header.pid);
+    fn consider(&mut self, caller: u32) {
+        let bytes = std::mem::take(&mut self.bytes);
+        if caller != 0 && self.trials.see(caller, bytes < BULK) {
+            self.enter(caller);
         }
     }
 
     fn enter(&mut self, caller: u32) {
         self.trials.begin();
         self.judge = Judge::new();
-        if !self.follow(caller) {
+        _ = self.near.leader.set(gettid());
+        self.near.note_home();
+        let cpu = scheduling::cpu_of(caller);
+        if !cpu.is_some_and(|cpu| self.follow(cpu)) {
+            self.near.spread();
             return self.left();
         }
-        // Without it, it interrupts a caller that does not wait for a request, as that of RELEASE.
+        // Else it interrupts a caller that does not wait for it, as that of a RELEASE.
         scheduling::enter(Class::Batch);
-        self.put = self.near.outbox.taken();
-        self.awaited = self.put;
         self.near.counters.entered.fetch_add(1, Relaxed);
         self.near.is_on.store(true, SeqCst);
     }
 
-    /// Goes where the caller is; false where that is not known, or not possible.
-    fn follow(&mut self, caller: u32) -> bool {
-        let Some(cpu) = scheduling::cpu_of(caller) else {
-            return false;
-        };
+    /// Goes to a CPU; false where that is not possible.
+    fn follow(&mut self, cpu: usize) -> bool {
         if self.cpu == Some(cpu) {
             return true;
         }
@@ -266,16 +285,17 @@ impl Leader {
     }
 
     fn leave(&mut self, reason: Reason) {
-        self.near.leave(reason);
+        self.near.leave(Some(reason));
         self.left();
     }
 
-    /// It is over: this thread runs everywhere again, and waits before it tries again.
+    /// It is over. The guard may have ended it while this thread went to another CPU.
     fn left(&mut self) {
         self.cpu = None;
-        scheduling::enter(Class::Normal);
-        _ = sched_setaffinity(None, &self.near.all);
-        self.trials.end();
+        self.near.spread();
+        if !self.near.was_quiet.swap(false, SeqCst) {
+            self.trials.end();
+        }
     }
 }
 

@@ -1,93 +1,110 @@
 //! Replies that the leader leaves for another thread to write.
+//!
+//! A reply stays in its place until it is written, so that the guard can write it where the thread
+//! that has taken it is kept from going on. The kernel refuses what it was given before. Places
+//! are exchanged as a whole: no thread waits for another one here, which may not get the CPU.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-use crossbeam_queue::ArrayQueue;
+use arc_swap::ArcSwapOption;
 
-use crate::transport::dev::{Device, REPLY_MAX};
+use crate::transport::dev::Device;
 
-/// Replies that may be there: one that a caller waits for, and those of requests that it does not
-/// wait for, as RELEASE.
-const MAX: usize = 3;
+/// Replies that may be there: one that its thread has not let go of, the next, and one that comes
+/// late.
+pub(super) const PLACES: usize = 3;
+/// Bytes of the largest: larger ones the leader writes.
+pub(super) const LEN_MAX: usize = 16 << 10;
 
-#[derive(Debug)]
-struct Reply {
-    bytes: Vec<u8>,
-    len: usize,
+/// One reply, with its header.
+#[derive(Debug, Default)]
+pub(super) struct Reply {
+    pub(super) bytes: Vec<u8>,
+    /// From 1; no two have the same.
+    pub(super) number: u64,
+    /// The thread that asked; 0 where the kernel says none.
+    pub(super) caller: u32,
+    is_taken: AtomicBool,
 }
 
-/// Replies on their way, in the order in which they were put there, and memory for others.
-#[derive(Debug)]
-pub(super) struct Outbox {
-    replies: ArrayQueue<Reply>,
-    free: ArrayQueue<Vec<u8>>,
-    taken: AtomicU64,
-    is_writing: AtomicBool,
-}
+impl Reply {
+    /// Made another one.
+    pub(super) fn set(&mut self, bytes: &[u8], number: u64, caller: u32) {
+        self.bytes.clear();
+        self.bytes.extend_from_slice(bytes);
+        (self.number, self.caller) = (number, caller);
+        self.is_taken = AtomicBool::new(false);
+    }
 
-impl Default for Outbox {
-    fn default() -> Self {
-        let free = ArrayQueue::new(MAX);
-        while free.push(vec![0; REPLY_MAX]).is_ok() {}
-        Self {
-            replies: ArrayQueue::new(MAX),
-            free,
-            taken: AtomicU64::new(0),
-            is_writing: AtomicBool::new(false),
-        }
+    /// Whether the caller is the first to take it.
+    fn take(&self) -> bool {
+        !self.is_taken.swap(true, SeqCst)
+    }
+
+    pub(super) fn is_taken(&self) -> bool {
+        self.is_taken.load(SeqCst)
     }
 }
+
+/// Replies on their way, in no order.
+#[derive(Debug, Default)]
+pub(super) struct Outbox([ArcSwapOption<Reply>; PLACES]);
 
 impl Outbox {
-    /// Leaves the first `len` bytes of a reply, and exchanges its memory. False, and nothing is
-    /// changed, where there is no place.
-    pub(super) fn put(&self, reply: &mut Vec<u8>, len: usize) -> bool {
-        let Some(free) = self.free.pop() else {
-            return false;
-        };
-        let bytes = std::mem::replace(reply, free);
-        // There are as many places as there is memory.
-        self.replies.push(Reply { bytes, len }).is_ok()
+    /// Leaves a reply that no thread has taken. False where there is no place. One thread alone
+    /// does this.
+    pub(super) fn put(&self, reply: Arc<Reply>) -> bool {
+        let free = self.0.iter().find(|place| place.load().is_none());
+        free.map(|place| place.store(Some(reply))).is_some()
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.replies.is_empty()
+    /// Whether a reply is there for which this holds.
+    pub(super) fn has(&self, is_it: impl Fn(&Reply) -> bool) -> bool {
+        let mut places = self.0.iter();
+        places.any(|place| place.load().as_deref().is_some_and(&is_it))
     }
 
-    /// Replies that were taken to be written so far.
-    pub(super) fn taken(&self) -> u64 {
-        self.taken.load(SeqCst)
-    }
-
-    /// Writes what is there; false if there was nothing.
-    pub(super) fn write_all(&self, device: &Device) -> bool {
-        self.write_each(device, || {})
-    }
-
-    /// Writes what is there, the first step of each reply being `before`.
-    fn write_each(&self, device: &Device, before: impl Fn()) -> bool {
-        let mut is_any = false;
-        while let Some(Reply { bytes, len }) = self.replies.pop() {
-            self.taken.fetch_add(1, SeqCst);
+    /// Writes what no thread has taken. `before` is done for each before it is taken.
+    pub(super) fn write(&self, device: &Device, before: impl Fn()) {
+        let is_free = |reply: &Reply| !reply.is_taken();
+        for place in &self.0 {
+            if !place.load().as_deref().is_some_and(is_free) {
+                continue;
+            }
             before();
-            // OK to index: as many as were put there.
-            device.write(&bytes[..len]);
-            // It has a place: it came from there.
-            _ = self.free.push(bytes);
-            is_any = true;
+            let there = place.load_full();
+            if let Some(reply) = &there
+                && reply.take()
+            {
+                device.write(&reply.bytes);
+                place.compare_and_swap(&there, None);
+            }
         }
-        is_any
     }
 
-    /// The same as the answerer, which is seen to be at it meanwhile.
-    pub(super) fn answer(&self, device: &Device, before: impl Fn()) {
-        self.is_writing.store(true, SeqCst);
-        self.write_each(device, before);
-        self.is_writing.store(false, SeqCst);
+    /// Writes all that is there, taken or not.
+    pub(super) fn write_all(&self, device: &Device) {
+        for place in &self.0 {
+            if let Some(reply) = place.swap(None) {
+                device.write(&reply.bytes);
+            }
+        }
     }
 
-    /// Whether the answerer is at a reply, or was kept from going on after it.
-    pub(super) fn is_writing(&self) -> bool {
-        self.is_writing.load(SeqCst)
+    /// The numbers of what is there, 0 for a place without a reply.
+    pub(super) fn numbers(&self) -> [u64; PLACES] {
+        let number = |place: &ArcSwapOption<Reply>| place.load().as_ref().map(|it| it.number);
+        self.0.each_ref().map(|place| number(place).unwrap_or(0))
+    }
+
+    /// Writes the reply of this number, taken or not; whether the kernel had not got it before.
+    pub(super) fn write_late(&self, number: u64, device: &Device) -> bool {
+        let mut there = self.0.iter().filter_map(ArcSwapOption::load_full);
+        let late = there.find(|reply| reply.number == number);
+        late.is_some_and(|reply| {
+            reply.take();
+            device.write(&reply.bytes)
+        })
     }
 }

@@ -1,20 +1,23 @@
 //! All threads together, with a pair of sockets in place of the kernel.
 
+use std::cell::RefCell;
+use std::collections::HashSet;
 use std::os::fd::OwnedFd;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use zerocopy::{FromBytes, IntoBytes};
 
+use super::outbox::Reply;
 use super::*;
 use crate::abi::{InHeader, InitIn, OutHeader, opcode};
 use crate::inflight::InflightTracker;
 use crate::testing::Client;
 use crate::transport::dev::{EventLoop, Role};
 
-/// The end of the kernel.
-struct Kernel(OwnedFd);
+/// The end of the kernel, and what was answered.
+struct Kernel(OwnedFd, RefCell<HashSet<u64>>);
 
 impl Kernel {
     fn ask(&self, code: u32, unique: u64, pid: u32, body: &[u8]) {
@@ -30,8 +33,18 @@ impl Kernel {
         rustix::io::write(&self.0, &bytes).unwrap();
     }
 
-    /// The number of the next request that is answered; a minute is too long.
+    /// The number of the next request that is answered; a minute is too long. What the guard
+    /// writes once more, the kernel refuses.
     fn answered(&self) -> u64 {
+        loop {
+            let unique = self.reply();
+            if self.1.borrow_mut().insert(unique) {
+                return unique;
+            }
+        }
+    }
+
+    fn reply(&self) -> u64 {
         let minute = Timespec {
             tv_sec: 60,
             tv_nsec: 0,
@@ -61,7 +74,8 @@ struct Served {
 fn pair() -> (Kernel, Arc<Device>) {
     let flags = SocketFlags::CLOEXEC;
     let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
-    (Kernel(pair.0), Arc::new(Device::new(pair.1)))
+    let kernel = Kernel(pair.0, RefCell::default());
+    (kernel, Arc::new(Device::new(pair.1)))
 }
 
 /// `None`, and said so, where there is one CPU.
@@ -171,8 +185,7 @@ fn the_guard_writes_what_the_answerer_does_not() {
         unique: 8,
     };
     near.is_on.store(true, SeqCst);
-    let mut reply = header.as_bytes().to_vec();
-    assert!(near.outbox.put(&mut reply, size_of::<OutHeader>()));
+    assert!(near.outbox.put(reply(header)));
     guard.thread().unpark();
     assert_eq!(kernel.answered(), 8);
     while near.counts().left[Reason::Waiting as usize] == 0 {
@@ -184,12 +197,17 @@ fn the_guard_writes_what_the_answerer_does_not() {
     guard.join().unwrap();
 }
 
+fn reply(header: OutHeader) -> Arc<Reply> {
+    let mut reply = Reply::default();
+    reply.set(header.as_bytes(), header.unique, 7);
+    Arc::new(reply)
+}
+
 #[test]
 fn the_outbox_is_full_at_last_and_loses_nothing() {
     let (kernel, device) = pair();
     let near = Near::new(&device, CpuSet::new());
     let mut unique = 0;
-    let mut reply;
     loop {
         unique += 2;
         let header = OutHeader {
@@ -197,17 +215,36 @@ fn the_outbox_is_full_at_last_and_loses_nothing() {
             error: 0,
             unique,
         };
-        reply = header.as_bytes().to_vec();
-        if !near.outbox.put(&mut reply, size_of::<OutHeader>()) {
+        if !near.outbox.put(reply(header)) {
             break;
         }
     }
-    assert_eq!(reply[8], unique as u8);
+    assert!(near.outbox.has(|reply| reply.number == 2));
     near.finish();
     for number in (2..unique).step_by(2) {
         assert_eq!(kernel.answered(), number);
     }
-    assert_eq!(near.outbox.taken(), unique / 2 - 1);
     // There is room again.
-    assert!(near.outbox.put(&mut reply, size_of::<OutHeader>()));
+    assert_eq!(near.outbox.numbers(), [0; outbox::PLACES]);
+}
+
+#[test]
+fn a_reply_that_a_thread_keeps_is_written_by_the_guard() {
+    let (kernel, device) = pair();
+    let near = Near::new(&device, CpuSet::new());
+    let header = OutHeader {
+        len: size_of::<OutHeader>() as u32,
+        error: 0,
+        unique: 6,
+    };
+    assert!(near.outbox.put(reply(header)));
+    // The thread that writes it is kept from going on once it has taken it.
+    near.outbox.write(&near.device, || {
+        assert!(near.outbox.write_late(6, &near.device));
+        assert_eq!(kernel.answered(), 6);
+    });
+    // By now that thread has found that it was taken.
+    assert!(near.outbox.has(Reply::is_taken));
+    near.outbox.write_all(&near.device);
+    assert_eq!(kernel.reply(), 6);
 }
