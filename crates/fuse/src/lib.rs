@@ -29,6 +29,7 @@ pub mod abi;
 pub mod addresses;
 mod answer;
 mod attributes;
+pub mod cost;
 mod cpus;
 mod data;
 mod deletions;

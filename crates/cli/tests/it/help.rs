@@ -103,8 +103,12 @@ fn doctor_reports_every_check_and_changes_nothing() {
         "memory",
         "wake-up",
         "mounts",
+        "round trip",
     ] {
         let found = checks.iter().find(|check| check["subject"] == subject);
+        if subject == "round trip" && !can_mount {
+            continue;
+        }
         let found = found.unwrap_or_else(|| panic!("{subject}"));
         // Whatever is not as it should be has a remedy.
         assert_eq!(found["state"] == "ok", found["remedy"].is_null(), "{found}");
