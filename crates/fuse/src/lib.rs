@@ -58,6 +58,7 @@ mod panic_guard;
 mod pending_reply;
 mod privileges;
 pub mod protocol;
+pub mod readahead;
 mod reply;
 pub mod report;
 pub mod request;

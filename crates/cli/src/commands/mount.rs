@@ -18,6 +18,7 @@ use uext4_fuse::addresses;
 use uext4_fuse::errno::Errno;
 use uext4_fuse::mount::{self, Mounted};
 use uext4_fuse::omitted::{Omitted, XattrSearch, find_xattr};
+use uext4_fuse::readahead::Readahead;
 use uext4_fuse::report::report;
 use uext4_fuse::session::{self, Ender, How, PAYLOADS_MAX, Session};
 use uext4_fuse::unmount_status::UnmountStatus;
@@ -442,7 +443,8 @@ fn begin(
         metrics,
     )?;
     let number = mount.mounted.number();
-    // Before the image is out of reach.
+    // Before they are out of reach.
+    let readahead = number.and_then(|number| Readahead::open(number).ok());
     let found = fs::metadata(mount.image).ok();
     let address = number
         .and_then(|number| addresses::new(addresses::Kind::Mount, number, found.as_ref()).ok());
@@ -464,6 +466,8 @@ fn begin(
         payloads: options.payloads,
     };
     let session = Session::begin(mount.server, mount.fd, how).map_err(system)?;
+    // It fails for all but root, whose mounts alone read further ahead.
+    _ = readahead.map(|mut readahead| readahead.set());
     metrics.set_transport(session.transport(), session.placed());
     let operations = session.operations(number).map(|operations| Operations {
         disk: mount.disk,

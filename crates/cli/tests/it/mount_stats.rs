@@ -29,6 +29,20 @@ fn used(options: &str) -> Place {
 }
 
 #[test]
+fn a_mount_of_root_has_the_kernel_read_two_requests_ahead() {
+    if !can_mount() || !rustix::process::geteuid().is_root() {
+        println!("skipped: needs root");
+        return;
+    }
+    let place = Place::new(&["-t", "ext4"], 16);
+    place.mount("rw");
+    let number = fs::metadata(place.dir()).unwrap().dev();
+    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+    let path = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
+    assert_eq!(fs::read_to_string(path).unwrap(), "2048\n");
+}
+
+#[test]
 fn a_mount_reports_its_statistics() {
     if !can_mount() {
         return;

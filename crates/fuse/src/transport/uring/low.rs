@@ -202,8 +202,8 @@ impl Server {
         seat.turn();
         let was_lifted = self.is_low && !seat.is_low.load(SeqCst);
         if was_lifted {
-            self.is_low = false;
-            self.trials.end();
+            // The guard says so before it does it.
+            self.leave();
         }
         if !self.is_low && caller != 0 && self.trials.see(caller, bytes < BULK) {
             self.enter();
