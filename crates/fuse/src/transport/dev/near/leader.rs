@@ -301,7 +301,11 @@ impl Leader {
 
 #[cfg(test)]
 mod tests {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    use rustix::thread::sched_getaffinity;
+
     use super::*;
+    use crate::transport::dev::Device;
 
     const GOOD: Sign = Sign {
         overlaps: false,
@@ -338,6 +342,42 @@ mod tests {
         assert_eq!(bulk(1 << 20), Some((1, Step::Leave(Reason::Bulk))));
         assert_eq!(bulk(128 << 10), Some((2, Step::Leave(Reason::Bulk))));
         assert_eq!(bulk(10 << 10), None);
+    }
+
+    /// Without another thread: what the leader leaves, none takes.
+    #[test]
+    fn replies_that_are_not_taken_are_written_and_are_signs_of_two_callers() {
+        let (ours, kernel) = socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::NONBLOCK,
+            None,
+        )
+        .unwrap();
+        let device = Arc::new(Device::new(ours));
+        let near = Arc::new(Near::new(&device, sched_getaffinity(None).unwrap()));
+        let mut leader = Leader::new(Arc::clone(&near));
+        leader.cpu = Some(0);
+        near.is_on.store(true, SeqCst);
+        let mut rounds = 0;
+        let read = || rustix::io::read(&kernel, &mut [0; 64]).is_ok();
+        while near.is_on.load(SeqCst) {
+            rounds += 1;
+            let header = InHeader {
+                pid: rounds,
+                opcode: opcode::GETATTR,
+                ..InHeader::default()
+            };
+            leader.begin(&header);
+            // The reply to the one before is written now, at the latest.
+            assert_eq!(read(), rounds > 1, "{rounds}");
+            leader.answer(header, &[7; 32]);
+            leader.end();
+        }
+        // One without an earlier one, and five; the reply to the last is written at once.
+        assert_eq!(rounds, 6);
+        assert_eq!(near.counts().left[Reason::Overlapping as usize], 1);
+        assert!(leader.cpu.is_none() && read() && !read());
     }
 
     #[test]
