@@ -4,7 +4,7 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 
-use uext4::{FollowLast, Image};
+use uext4::{FollowLast, Image, Inode};
 use uext4_blockdev::{Access, FileDevice};
 use uext4_image::oci::{OpenOptions, Reference};
 use uext4_image::walk::{Order, Step, Walk};
@@ -48,6 +48,28 @@ fn options(size: Size) -> BuildOptions {
     }
 }
 
+/// A file's bytes. Of one too large to be held whole, which has holes, its size and each range of
+/// data after the place where it begins.
+fn bytes_of(image: &Image, inode: &Inode) -> Vec<u8> {
+    let read = |start: u64, end: u64| {
+        let mut bytes = vec![0; (end - start) as usize];
+        let len = image.read_at(inode, start, &mut bytes).unwrap();
+        assert_eq!(len, bytes.len());
+        bytes
+    };
+    if inode.size <= 64 << 20 {
+        return read(0, inode.size);
+    }
+    let mut all = inode.size.to_le_bytes().to_vec();
+    for range in image.data_ranges(inode).unwrap() {
+        let range = range.unwrap();
+        all.extend(range.start.to_le_bytes());
+        all.extend(read(range.start, range.end));
+    }
+    assert!(all.len() < 64 << 20);
+    all
+}
+
 /// Paths of the image with the contents of its files.
 fn contents(image: &Path) -> Vec<(String, Option<Vec<u8>>)> {
     let device = FileDevice::open(image, Access::ReadOnly).unwrap();
@@ -60,11 +82,8 @@ fn contents(image: &Path) -> Vec<(String, Option<Vec<u8>>)> {
             assert!(entry.problem.is_none(), "{:?}", entry.problem);
             let inode = entry.inode.unwrap();
             let path = walk.text_path().to_owned();
-            let bytes = (inode.file_type == uext4::FileType::Regular).then(|| {
-                let mut bytes = vec![0; inode.size as usize];
-                assert_eq!(image.read_at(&inode, 0, &mut bytes).unwrap(), bytes.len());
-                bytes
-            });
+            let bytes =
+                (inode.file_type == uext4::FileType::Regular).then(|| bytes_of(&image, &inode));
             if path != "." && path != "lost+found" {
                 all.push((path, bytes));
             }
