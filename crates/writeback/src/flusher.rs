@@ -175,7 +175,9 @@ impl<E: MappingError> Cache<E> {
         }
     }
 
-    /// Writes until little enough is unwritten. Fails if a pass wrote nothing because of errors;
+    /// Writes until little enough is unwritten, but a turn's bytes at least: a flusher that ends as
+    /// soon as the limit is reached is woken again by the next write, and for no more than that.
+    /// Fails if a pass wrote nothing because of errors;
     /// that counts if no other writer wrote anything either, nor may yet: several flushers share
     /// the files, and the one that got the bad one is no measure.
     fn flush_background<'a>(
@@ -183,7 +185,12 @@ impl<E: MappingError> Cache<E> {
         flusher: usize,
         rest: &mut Option<Chosen<'a, File<E>>>,
     ) -> Result<(), Error<E>> {
-        let goes_on = || self.flushers.are_running() && self.is_over_background();
+        if !self.is_over_background() {
+            return Ok(());
+        }
+        let (began, least) = (self.counters.written.load(Relaxed), self.turn_max());
+        let has_begun = || self.counters.written.load(Relaxed) - began < least;
+        let goes_on = || self.flushers.are_running() && (has_begun() || self.is_over_background());
         while goes_on() {
             self.wake_another();
             let before = self.counters.written.load(Relaxed);
@@ -214,10 +221,13 @@ impl<E: MappingError> Cache<E> {
         files.iter().any(is_good) || !self.is_over_background()
     }
 
-    /// Wakes one more flusher if there is more to write than one turn brings away.
+    /// Wakes one more flusher if there is more to write than one turn brings away, and so much that
+    /// writers have to wait: as long as none does, no processor is taken from them but one.
     fn wake_another(&self) {
         let is_alone = self.flushers.count() < 2;
-        if !is_alone && self.counters.dirty.load(Relaxed) > self.turn_max() {
+        let domain = self.gate.limits.domain();
+        let is_behind = domain.unwritten() > domain.freerun();
+        if !is_alone && is_behind && self.counters.dirty.load(Relaxed) > self.turn_max() {
             self.flushers.wake_another();
         }
     }
@@ -288,5 +298,32 @@ mod tests {
         let pass = shared.pass(0, Duration::MAX, || true, &mut rest);
         assert_eq!(pass.written, 0);
         assert!(rest.is_none());
+    }
+
+    #[test]
+    fn a_flusher_that_was_woken_writes_a_turn_at_least() {
+        let mut options = Options::new(BlockSize::MIN);
+        options.tunables = "dirty_bytes=4096000,dirty_background_bytes=405504"
+            .parse()
+            .unwrap();
+        let cache = PageCache::new(options, Arc::new(SystemClock)).unwrap();
+        let owner: Arc<dyn Mapping<Error = std::io::Error>> = Arc::new(Nowhere);
+        let file = |_| cache.file_at(Arc::downgrade(&owner), Place::default());
+        let files: Vec<_> = (0..100).map(file).collect();
+        for file in &files {
+            file.write(0, &[1; 4096], 0).unwrap();
+        }
+        // A page more than should be left.
+        let shared = &files[0].0.shared;
+        shared.flushers.start();
+        assert!(shared.is_over_background());
+        let turn = shared.turn_max();
+        assert!(turn > 2 * PAGE_SIZE, "{turn}");
+        shared.flush_background(0, &mut None).unwrap();
+        let written = shared.counters.written.load(Relaxed);
+        assert!((turn..turn + 2 * PAGE_SIZE).contains(&written), "{written}");
+        // There is no reason to begin again.
+        shared.flush_background(0, &mut None).unwrap();
+        assert_eq!(shared.counters.written.load(Relaxed), written);
     }
 }
