@@ -58,6 +58,20 @@ pub fn cpu_of(thread: u32) -> Option<usize> {
     cpu_in(&stat)
 }
 
+/// The threads of this process.
+pub fn threads() -> impl Iterator<Item = ThreadId> {
+    let all = std::fs::read_dir("/proc/self/task").into_iter().flatten();
+    all.flatten().filter_map(|task| {
+        let number = task.file_name().to_str()?.parse().ok()?;
+        Pid::from_raw(number)
+    })
+}
+
+/// Whether a thread is one of this process still: another may have got its number.
+pub fn is_ours(thread: ThreadId) -> bool {
+    std::fs::exists(format!("/proc/self/task/{}", thread.as_raw_nonzero())).unwrap_or(false)
+}
+
 /// Whether a thread of this process runs, or would if it had a CPU.
 pub fn can_run(thread: ThreadId) -> bool {
     let stat = std::fs::read(format!("/proc/self/task/{}/stat", thread.as_raw_nonzero()));

@@ -20,6 +20,8 @@
 //!   caller that a reply wakes takes the CPU from it.
 //! - The [`guard`] looks once a millisecond while there are requests.
 //! - Other threads that read requests rest.
+//! - All other threads of the process, the flushers above all, run elsewhere (the [`bystanders`]):
+//!   next to one of these the CPU does not count as idle.
 //!
 //! The leader follows a caller that runs elsewhere. Where the answerer has not let go of the last
 //! reply when the next request comes, the caller has taken the CPU from it, and so is here; after
@@ -31,19 +33,22 @@
 //! each trial that lasts for less than 200 ms doubles the pause, up to four seconds. A trial costs
 //! about a millisecond.
 //!
-//! Locks, leaves both: one for those that rest, one for the CPUs that they may use again.
+//! Locks, leaves all: one for those that rest, one for the CPUs that they may use again, one for
+//! the bystanders.
 
 mod answerer;
+mod bystanders;
 mod guard;
 mod leader;
 mod outbox;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, mpsc};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::thread::{self, Thread};
 
 use rustix::thread::{CpuSet, gettid, sched_getaffinity, sched_setaffinity};
 
+use bystanders::Bystanders;
 pub use leader::Leader;
 use outbox::Outbox;
 
@@ -129,6 +134,7 @@ pub struct Near {
     guard: OnceLock<(Thread, ThreadId)>,
     /// The CPUs that the leader might use when it began.
     home: Mutex<CpuSet>,
+    bystanders: Mutex<Bystanders>,
     counters: Counters,
 }
 
@@ -161,6 +167,7 @@ impl Near {
             answerer: OnceLock::new(),
             guard: OnceLock::new(),
             home: Mutex::new(home),
+            bystanders: Mutex::default(),
             counters: Counters::default(),
         }
     }
@@ -232,6 +239,7 @@ impl Near {
         for id in self.threads() {
             _ = sched_setaffinity(Some(id), &home);
         }
+        self.bystanders().give_back();
         if let Some(leader) = self.leader.get() {
             scheduling::put(*leader, Class::Normal);
         }
@@ -242,6 +250,13 @@ impl Near {
         if let Ok(home) = sched_getaffinity(None) {
             *self.home.lock().unwrap_or_else(PoisonError::into_inner) = home;
         }
+        let own: Vec<ThreadId> = self.threads().collect();
+        self.bystanders().find(&own);
+    }
+
+    fn bystanders(&self) -> MutexGuard<'_, Bystanders> {
+        let bystanders = self.bystanders.lock();
+        bystanders.unwrap_or_else(PoisonError::into_inner)
     }
 
     fn threads(&self) -> impl Iterator<Item = ThreadId> {
@@ -265,7 +280,11 @@ impl Near {
             return false;
         };
         let mut threads = self.threads();
-        threads.all(|id| sched_setaffinity(Some(id), &one).is_ok())
+        let are_there = threads.all(|id| sched_setaffinity(Some(id), &one).is_ok());
+        if are_there {
+            self.bystanders().leave(cpu);
+        }
+        are_there
     }
 
     /// Writes all that was left for the answerer: no request comes any more.

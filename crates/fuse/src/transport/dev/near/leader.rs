@@ -14,6 +14,8 @@ use crate::transport::trials::Trials;
 /// Each so many bytes of a request or reply count as one case for [`Reason::Bulk`]: another CPU
 /// copies them meanwhile.
 const BULK: u32 = 16 << 10;
+/// One request counts for no more cases: a large file among many small ones is no reason.
+const BULK_CASES: u32 = 5;
 /// Requests that did not find their caller here before it is asked where the caller is.
 const PATIENCE_MIN: u32 = 3;
 const PATIENCE_MAX: u32 = 256;
@@ -92,7 +94,7 @@ impl Judge {
         };
         if self.overlapping.grows(sign.overlaps.into()) {
             Step::Leave(Reason::Overlapping)
-        } else if self.bulk.grows(sign.bytes / BULK) {
+        } else if self.bulk.grows((sign.bytes / BULK).min(BULK_CASES)) {
             Step::Leave(Reason::Bulk)
         } else if self.moving.grows(0) {
             Step::Leave(Reason::Unsteady)
@@ -339,8 +341,8 @@ mod tests {
         let left = (5, Step::Leave(Reason::Overlapping));
         assert_eq!(first(&mut Judge::new(), overlaps), Some(left));
         let bulk = |bytes| first(&mut Judge::new(), Sign { bytes, ..GOOD });
-        assert_eq!(bulk(1 << 20), Some((1, Step::Leave(Reason::Bulk))));
-        assert_eq!(bulk(128 << 10), Some((2, Step::Leave(Reason::Bulk))));
+        assert_eq!(bulk(1 << 20), Some((4, Step::Leave(Reason::Bulk))));
+        assert_eq!(bulk(32 << 10), Some((8, Step::Leave(Reason::Bulk))));
         assert_eq!(bulk(10 << 10), None);
     }
 
