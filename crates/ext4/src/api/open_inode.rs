@@ -133,6 +133,12 @@ impl OpenInode {
         self.0.is_writing() && auto_da_alloc::writes_on_close(&self.0)
     }
 
+    /// Whether any user has the file open for writing ([`OpenInode::for_writing`]), or has written
+    /// through a user that still lives. It may change as soon as it is known.
+    pub fn is_open_for_writing(&self) -> bool {
+        self.0.is_open_for_writing()
+    }
+
     /// Looks up a name in this directory.
     ///
     /// # Errors

@@ -149,6 +149,15 @@ pub(crate) fn write_with(
     })
 }
 
+/// Refuses a write that the flags of the inode forbid.
+fn check_flags(inode: &Inode, mode: WriteMode) -> Result<()> {
+    let appends = mode.append || mode.gathered;
+    match inode.has(InodeFlags::IMMUTABLE) || inode.has(InodeFlags::APPEND) && !appends {
+        true => Err(attr::fixed()),
+        false => Ok(()),
+    }
+}
+
 /// Writes like [`write_with`]. `take_in` passes the data to the pages; it receives the offset,
 /// the data and the size of the file.
 fn write_by(
@@ -165,9 +174,7 @@ fn write_by(
     let (size, max) = {
         let inode = file.inode.read();
         check_file(&inode)?;
-        if inode.has(InodeFlags::IMMUTABLE) || inode.has(InodeFlags::APPEND) && !mode.append {
-            return Err(attr::fixed());
-        }
+        check_flags(&inode, mode)?;
         (inode.size, size_max(sbi, &inode))
     };
     let offset = if mode.append { size } else { offset };

@@ -73,8 +73,20 @@ impl SetAttributes {
         *self == times && [self.atime, self.mtime, self.ctime].into_iter().all(is_now)
     }
 
+    /// Whether this only sets times that a cache above the engine has noted of writes: the time of
+    /// change is among them, which no program sets.
+    fn only_notes_writes(&self) -> bool {
+        let times = Self {
+            mtime: self.mtime,
+            ctime: self.ctime,
+            ..Self::default()
+        };
+        *self == times && self.ctime.is_some()
+    }
+
     /// The flags of an inode that forbid the change: an append-only file may be touched, and may
-    /// get another project; the generation may always be set.
+    /// get another project; the generation may always be set, and the times of writes that were
+    /// permitted when they were made.
     fn forbidden_by(&self) -> InodeFlags {
         let generation = Self {
             generation: self.generation,
@@ -85,7 +97,7 @@ impl SetAttributes {
             ..generation
         };
         match () {
-            () if *self == generation => InodeFlags::empty(),
+            () if *self == generation || self.only_notes_writes() => InodeFlags::empty(),
             () if *self == numbers || self.only_touches() => InodeFlags::IMMUTABLE,
             () => attr::IMMUTABILITY,
         }

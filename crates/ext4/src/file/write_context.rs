@@ -10,9 +10,13 @@ use crate::inode::attr::SetId;
 /// How a write is done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriteMode {
-    /// Write at the current end of the file, as `O_APPEND` does; the only mode that append-only
-    /// files accept.
+    /// Write at the current end of the file, as `O_APPEND` does. Append-only files accept this and
+    /// `gathered` alone.
     pub append: bool,
+    /// Write where `offset` says, also into an append-only file. For pages of one that was opened
+    /// for appending, which a cache above the engine has gathered: with what was appended they hold
+    /// the end of what was there.
+    pub gathered: bool,
     /// How set-user-id and set-group-id are handled.
     pub set_id: SetId,
 }

@@ -35,6 +35,7 @@ const MARK: u8 = 0xA7;
 const BLOCK: u64 = 4096;
 const APPENDING: WriteMode = WriteMode {
     append: true,
+    gathered: false,
     set_id: SetId::Drop,
 };
 
