@@ -3,7 +3,7 @@
 //! in addition to it is the engine's; what this one costs is the kernel's and the transport's.
 //!
 //! ```text
-//! ceiling DIR [auto|dev|io_uring [auto|spread]]
+//! ceiling DIR [auto|dev|io_uring [auto|spread [writeback_cache]]]
 //! ```
 //! Mounts at `DIR` and serves until it is unmounted. Everything is in memory: files are bytes, a
 //! directory is a map. Requests are those that the mount of an image gets: FLUSH and OPENDIR are
@@ -18,13 +18,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxBuildHasher;
 use rustix::mount::MountFlags;
-use uext4_fuse::abi::flags::{fattr, fopen};
+use uext4_fuse::abi::flags::{fattr, fopen, init as has};
 use uext4_fuse::abi::{
     Attr, CreateIn, Dirent, EntryOut, InHeader, Kstatfs, OpenOut, ReadIn, SetattrIn, WriteIn,
     WriteOut,
 };
 use uext4_fuse::errno::{Errno, Result};
-use uext4_fuse::init::{self, Negotiated};
+use uext4_fuse::init::{self, Negotiated, Wishes};
 use uext4_fuse::request::{Listing, Operation, Request, each_forgotten};
 use uext4_fuse::session::{How, Session};
 use uext4_fuse::{Answer, Channel, Out, Placement, Serve, Transport, Validity, mount};
@@ -80,6 +80,8 @@ struct Ceiling {
     nodes: RwLock<Vec<Option<Shared>>>,
     negotiated: OnceLock<Negotiated>,
     validity: Validity,
+    /// Flags of INIT that the mount of an image asks for only with an option.
+    flags: u64,
 }
 
 fn now() -> (u64, u32) {
@@ -89,8 +91,11 @@ fn now() -> (u64, u32) {
 }
 
 impl Ceiling {
-    fn new() -> Self {
-        let ceiling = Self::default();
+    fn new(flags: u64) -> Self {
+        let ceiling = Self {
+            flags,
+            ..Self::default()
+        };
         ceiling.make(&InHeader::default(), DIRECTORY | 0o777);
         ceiling
     }
@@ -331,7 +336,11 @@ impl Ceiling {
         let id = header.nodeid;
         match request.operation {
             Operation::Init(asked) => {
-                let (reply, negotiated) = init::agree(&asked, 1, 4096)?;
+                let wishes = Wishes {
+                    flags: self.flags,
+                    ..Wishes::default()
+                };
+                let (reply, negotiated) = init::agree(&asked, wishes)?;
                 if let Some(negotiated) = negotiated {
                     _ = self.negotiated.set(negotiated);
                 }
@@ -359,7 +368,7 @@ impl Ceiling {
                 old,
                 new,
             } => self.rename((id, old), (newdir, new), flags),
-            Operation::Getattr => out.put(&self.validity.attr(self.get(id)?.lock().attr)),
+            Operation::Getattr(_) => out.put(&self.validity.attr(self.get(id)?.lock().attr)),
             Operation::Setattr(it) => self.setattr(id, &it, out),
             Operation::Open(_) => self.opened(out),
             Operation::Read(it) => self.read(id, &it, out),
@@ -406,7 +415,7 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let dir = PathBuf::from(
         arguments
             .next()
-            .ok_or("ceiling DIR [TRANSPORT [PLACEMENT]]")?,
+            .ok_or("ceiling DIR [TRANSPORT [PLACEMENT [writeback_cache]]]")?,
     );
     let transport = match arguments.next() {
         None => Transport::Auto,
@@ -421,6 +430,11 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
         Some(name) if name == "spread" => Placement::Spread,
         Some(_) => return Err("PLACEMENT must be auto or spread".into()),
     };
+    let flags = match arguments.next() {
+        None => 0,
+        Some(name) if name == "writeback_cache" => has::WRITEBACK_CACHE,
+        Some(_) => return Err("the last word must be writeback_cache".into()),
+    };
     let options = mount::Options {
         source: "ceiling".into(),
         flags: MountFlags::NOSUID | MountFlags::NODEV,
@@ -434,7 +448,7 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
         placement,
         ..How::default()
     };
-    let session = Session::begin(Arc::new(Ceiling::new()), fd, how);
+    let session = Session::begin(Arc::new(Ceiling::new(flags)), fd, how);
     let session = session.inspect_err(|_| _ = mounted.end())?;
     session.wait()?;
     Ok(())

@@ -126,6 +126,8 @@ structs! {
     NotifyInvalInodeOut, 24 { ino: u64, off: i64, len: i64 }
     /// What a name of a directory is to be asked for anew; the name and a zero byte follow.
     NotifyInvalEntryOut, 16 { parent: u64, namelen: u32, flags: u32 }
+    /// So many inodes that are to be let go of; their numbers follow, of 64 bits each.
+    NotifyPruneOut, 16 { count: u32, padding: u32, spare: u64 }
     /// What `FS_IOC_FSGETXATTR` and `FS_IOC_FSSETXATTR` carry.
     Fsxattr, 28 {
         fsx_xflags: u32, fsx_extsize: u32, fsx_nextents: u32, fsx_projid: u32, fsx_cowextsize: u32,
@@ -149,6 +151,8 @@ pub const FUSE_IO_URING_CMD_COMMIT_AND_FETCH: u32 = 2;
 pub const NOTIFY_INVAL_INODE: i32 = 2;
 /// The same for a name.
 pub const NOTIFY_INVAL_ENTRY: i32 = 3;
+/// Inodes are to be let go of that no program uses.
+pub const NOTIFY_PRUNE: i32 = 9;
 
 /// What a request is.
 pub mod opcode {

@@ -20,8 +20,9 @@ use crate::server::Server;
 /// Cutting more bytes off than this is done by other threads than those that read requests.
 const CUT_MAX: u64 = 4 << 20;
 
-/// GETATTR.
-pub fn getattr(server: &Server, id: u64, out: &mut Out<'_>) -> Result<()> {
+/// GETATTR; with a handle, if not 0, the kernel is about to write or read through it.
+pub fn getattr(server: &Server, id: u64, handle: u64, out: &mut Out<'_>) -> Result<()> {
+    server.report_lost(handle)?;
     let node = server.nodes.get(id)?;
     out.put(&attr_out(server, &node))
 }
@@ -89,7 +90,7 @@ fn stored(server: &Server, it: SetattrIn) -> Result<SetattrIn> {
 fn set(owners: &Owners, node: &Node, header: &InHeader, it: &SetattrIn) -> Result<()> {
     let inode = node.for_caller(header)?;
     // What sets nothing the engine does not look at.
-    if it.valid == 0 && inode.inode().has(InodeFlags::IMMUTABLE) {
+    if it.valid & !fattr::CTIME == 0 && inode.inode().has(InodeFlags::IMMUTABLE) {
         return Err(Errno::EPERM);
     }
     let wanted = wanted(owners, header, it, || inode.inode());
@@ -102,10 +103,11 @@ fn set(owners: &Owners, node: &Node, header: &InHeader, it: &SetattrIn) -> Resul
     Ok(inode.set_attributes(&wanted)?)
 }
 
-/// Nothing is left of a request that was to drop set-id bits and no more: `chown(-1, -1)` above
-/// all.
+/// Nothing is left of a request that was to drop set-id bits and no more, `chown(-1, -1)` above
+/// all, but the time of it, where the kernel keeps that. When it notes times of writes, the time of
+/// the last one is among them.
 fn drops_only(it: &SetattrIn) -> bool {
-    it.valid & !(fattr::FH | fattr::LOCKOWNER) == 0
+    it.valid & !(fattr::FH | fattr::LOCKOWNER | fattr::CTIME) == 0
 }
 
 /// What is to be set. `inode`: as it is, where that matters.

@@ -124,7 +124,7 @@ struct Empty {
 
 impl Empty {
     fn greet(&self, asked: &InitIn, out: &mut Out<'_>) -> Result<()> {
-        let (reply, negotiated) = init::agree(asked, 1, 4096)?;
+        let (reply, negotiated) = init::agree(asked, init::Wishes::default())?;
         if let Some(negotiated) = negotiated {
             _ = self.negotiated.set(negotiated);
         }
@@ -143,7 +143,7 @@ impl Serve for Empty {
             Operation::Init(asked) => self.greet(&asked, out).into(),
             // An error, which the kernel does not remember.
             Operation::Lookup(_) => Answer::Now(Err(Errno::ENOENT)),
-            Operation::Getattr => {
+            Operation::Getattr(_) => {
                 let attr = Attr {
                     ino: 1,
                     mode: DIRECTORY,

@@ -21,7 +21,7 @@ use crate::nodes::Node;
 use crate::owners::Owners;
 use crate::pending_reply::{Channel, PendingReply, RequestContext};
 use crate::privileges::{Before, fate_of, is_root};
-use crate::reply::Out;
+use crate::reply::{Out, node_of};
 use crate::request::{CountWidth, Integrity};
 use crate::server::Server;
 use crate::write_buffers::WriteBuffer;
@@ -39,7 +39,7 @@ pub fn open(
     if let Node::Writable(inode) = &*node {
         let before = Before::of(inode);
         prepare(&server.owners, header, &node, it)?;
-        before.settle(inode, caller.channel());
+        before.settle(inode, &**caller.channel());
     }
     put_opened(server, &opened(server, &node, it.flags), out)
 }
@@ -176,10 +176,16 @@ impl Writing {
 
     /// What the writer is informed where it ends with an error: of what was taken in, if anything
     /// was.
-    fn end(&self, pending_reply: PendingReply, error: Option<Errno>) {
-        self.settle(pending_reply.channel());
+    fn end(&self, server: &Server, pending_reply: PendingReply, error: Option<Errno>) {
+        let channel = pending_reply.channel();
+        self.settle(&**channel);
         match error {
-            Some(error) if self.done == 0 || self.is_whole => pending_reply.answer(Err(error)),
+            Some(error) if self.done == 0 || self.is_whole => {
+                if self.is_whole {
+                    server.lost(node_of(self.inode.ino().0.into()), error, channel);
+                }
+                pending_reply.answer(Err(error));
+            }
             _ => pending_reply.answer(Ok(self.reply().as_bytes())),
         }
     }
@@ -201,7 +207,7 @@ pub fn write(
     let paced = match writing.step(data) {
         Ok(paced) if !paced.pause.is_zero() => paced,
         ended => {
-            writing.settle(caller.channel());
+            writing.settle(&**caller.channel());
             return ended.and_then(|_| out.put(&writing.reply())).into();
         }
     };
@@ -237,7 +243,11 @@ fn writing(server: &Server, header: &InHeader, it: &WriteIn) -> Result<Writing> 
             Who::Thread(thread) => thread,
             Who::Mapped(_) | Who::Unseen(_) => 0,
         },
-        mode: WriteMode { append, set_id },
+        mode: WriteMode {
+            append,
+            gathered: is_whole && server.gathers(),
+            set_id,
+        },
         before,
         inode,
         offset: it.offset,
@@ -269,7 +279,7 @@ fn wait(
         let is_dying = || rest.watch.was_interrupted() && again.threads.is_dying(writing.thread);
         let gives_up = !writing.is_whole && (called_off || is_dying());
         if rest.data.rest().is_empty() || gives_up {
-            return writing.end(pending_reply, gives_up.then_some(Errno::EINTR));
+            return writing.end(&again, pending_reply, gives_up.then_some(Errno::EINTR));
         }
         let server = Arc::clone(&again);
         again.executor.run(move || {
@@ -277,19 +287,19 @@ fn wait(
                 let goes_on = || writing.step(rest.data.rest());
                 let failed = |paced: &Result<Written>| paced.as_ref().err().copied();
                 let paced = match server.deletions.retried(&server.fs, goes_on, failed) {
-                    Err(error) => return writing.end(pending_reply, Some(error)),
+                    Err(error) => return writing.end(&server, pending_reply, Some(error)),
                     Ok(paced) => paced,
                 };
                 rest.data.taken(paced.len);
                 if paced.pause.is_zero() {
-                    return writing.end(pending_reply, None);
+                    return writing.end(&server, pending_reply, None);
                 }
                 // Where all ends no thread waits for pauses any more.
                 if !called_off {
                     return wait(&server, writing, rest, paced, pending_reply);
                 }
                 if rest.data.rest().is_empty() {
-                    return writing.end(pending_reply, None);
+                    return writing.end(&server, pending_reply, None);
                 }
             }
         });
@@ -391,7 +401,7 @@ pub fn fallocate(
             Ok(dropped?)
         };
         let done = done();
-        before.settle(&inode, pending_reply.channel());
+        before.settle(&inode, &**pending_reply.channel());
         pending_reply.answer(done.map(|()| &[][..]));
     });
     Answer::Later
@@ -428,20 +438,45 @@ fn how(mode: u32) -> Result<Fallocate> {
     }
 }
 
-/// LSEEK for data or a hole.
-pub fn lseek(server: &Server, id: u64, it: &LseekIn, out: &mut Out<'_>) -> Result<()> {
+/// LSEEK for data or a hole. The kernel asks without writing first what it holds, where all
+/// might be a hole.
+pub fn lseek(
+    server: &Arc<Server>,
+    id: u64,
+    it: LseekIn,
+    out: &mut Out<'_>,
+    caller: &RequestContext<'_>,
+) -> Answer {
+    let node = match server.nodes.get(id) {
+        Ok(node) => node,
+        Err(error) => return Answer::Now(Err(error)),
+    };
+    if !server.gathers() || !node.is_open_for_writing() {
+        return sought(server, &node, &it)
+            .and_then(|found| out.put(&found))
+            .into();
+    }
+    let (all, pending_reply) = (Arc::clone(server), caller.pending_reply());
+    server.after_kernel_wrote(id, caller.channel(), move || {
+        let found = sought(&all, &node, &it);
+        let answer = found.as_ref().map(|found| found.as_bytes());
+        pending_reply.answer(answer.map_err(|error| *error));
+    });
+    Answer::Later
+}
+
+fn sought(server: &Server, node: &Node, it: &LseekIn) -> Result<LseekOut> {
     let what = match it.whence {
         3 => Seek::Data,
         4 => Seek::Hole,
         _ => return Err(Errno::EINVAL),
     };
-    let node = server.nodes.get(id)?;
-    let found = match &*node {
+    let found = match node {
         Node::Writable(inode) => inode.seek(it.offset, what)?,
-        Node::ReadOnly(_) => seek_read_only(server, &node, it.offset, what)?,
+        Node::ReadOnly(_) => seek_read_only(server, node, it.offset, what)?,
     };
     let offset = found.ok_or(Errno::ENXIO)?;
-    out.put(&LseekOut { offset })
+    Ok(LseekOut { offset })
 }
 
 fn seek_read_only(server: &Server, node: &Node, offset: u64, what: Seek) -> Result<Option<u64>> {
@@ -502,11 +537,11 @@ pub fn copy(
                 false => fate_of(&all.owners, &header, to),
             };
             let mode = WriteMode {
-                append: false,
                 set_id,
+                ..WriteMode::default()
             };
             let copied = from.copy_to(offset, to, to_offset, len, mode);
-            before.settle(to, pending_reply.channel());
+            before.settle(to, &**pending_reply.channel());
             Ok(copied?)
         });
         match copied {

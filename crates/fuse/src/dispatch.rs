@@ -23,9 +23,9 @@ use std::time::Instant;
 use crate::answer::Answer;
 use crate::durable::Awaiting;
 use crate::errno::{Errno, Result};
-use crate::names::Name;
 use crate::owners::some_user;
 use crate::pending_reply::{Arrival, Channel, RequestContext};
+use crate::rename::{self, Name};
 use crate::reply::Out;
 use crate::request::{Integrity, Operation, Request, each_forgotten};
 use crate::server::Server;
@@ -66,6 +66,9 @@ impl Server {
                 }
             }
         };
+        if let Answer::Now(Err(error)) = &answer {
+            self.note_lost(&request.operation, request.header.nodeid, *error, channel);
+        }
         match &answer {
             Answer::Now(answer) => self.latencies.record(opcode, began, answer),
             Answer::Never => self.latencies.record(opcode, began, &Ok(())),
@@ -140,6 +143,7 @@ impl Server {
             Operation::Statfs => statfs::statfs(self, out, caller),
             Operation::Fallocate(it) => data::fallocate(self, header, &it, caller),
             Operation::CopyFileRange(it, width) => data::copy(self, header, &it, width, caller),
+            Operation::Lseek(it) => data::lseek(self, id, it, out, caller),
             Operation::Setattr(it) => attributes::setattr(self, header, it, out, caller),
             Operation::Ioctl(it, data) => ioctl::ioctl(self, header, &it, data, out, caller),
             Operation::Open(it) => data::open(self, header, &it, out, caller).into(),
@@ -154,7 +158,7 @@ impl Server {
                     dir: newdir,
                     name: new,
                 };
-                names::rename(self, header, old, new, flags, caller)
+                rename::rename(self, header, old, new, flags, caller)
             }
             _ => self.at_once(request, out).into(),
         }
@@ -174,11 +178,11 @@ impl Server {
             Operation::Link(of, name) => names::link(self, of, id, name, out),
             Operation::Unlink(name) => names::unlink(self, id, name),
             Operation::Rmdir(name) => names::rmdir(self, id, name),
-            Operation::Getattr => attributes::getattr(self, id, out),
+            Operation::Getattr(handle) => attributes::getattr(self, id, handle, out),
+            Operation::Flush(handle) if self.gathers() => self.report_lost(handle),
             Operation::Statx => attributes::statx(self, id, out),
             Operation::Readlink => names::readlink(self, id, out),
             Operation::Read(it) => data::read(self, id, &it, out),
-            Operation::Lseek(it) => data::lseek(self, id, &it, out),
             Operation::Bmap(it) => data::bmap(self, id, &it, out),
             Operation::Readdir(it, listing) => directories::readdir(self, id, &it, listing, out),
             Operation::Getxattr(size, name) => xattrs::get(self, header, size, name, out),

@@ -66,6 +66,10 @@ impl Channel for Awaiting {
         });
     }
 
+    fn write_back(&self, id: u64) {
+        self.channel.write_back(id);
+    }
+
     fn forget_attributes(&self, id: u64) {
         self.channel.forget_attributes(id);
     }

@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use uext4::{Ino, OpenInode};
 
+use crate::errno::Errno;
 use crate::reply::node_of;
 
 /// Parts of the table, a power of two.
@@ -25,7 +26,15 @@ const PARTS: usize = 64;
 #[derive(Debug)]
 pub struct Handles {
     next: AtomicU64,
-    parts: [Mutex<FxHashMap<u64, Arc<OpenInode>>>; PARTS],
+    parts: [Mutex<FxHashMap<u64, Opening>>; PARTS],
+}
+
+/// One opening.
+#[derive(Debug)]
+struct Opening {
+    inode: Arc<OpenInode>,
+    /// Why data were lost that the kernel had gathered, until it is reported.
+    lost: Option<Errno>,
 }
 
 impl Default for Handles {
@@ -38,7 +47,7 @@ impl Default for Handles {
 }
 
 impl Handles {
-    fn part(&self, handle: u64) -> &Mutex<FxHashMap<u64, Arc<OpenInode>>> {
+    fn part(&self, handle: u64) -> &Mutex<FxHashMap<u64, Opening>> {
         // OK to index: less than the number of parts.
         &self.parts[handle as usize % PARTS]
     }
@@ -48,7 +57,8 @@ impl Handles {
     pub fn open(&self, inode: &OpenInode) -> u64 {
         let handle = self.next.fetch_add(1, Relaxed);
         let inode = Arc::new(inode.reopened().for_writing());
-        self.part(handle).lock().insert(handle, inode);
+        let opening = Opening { inode, lost: None };
+        self.part(handle).lock().insert(handle, opening);
         handle
     }
 
@@ -57,7 +67,8 @@ impl Handles {
         if handle == 0 {
             return None;
         }
-        self.part(handle).lock().get(&handle).cloned()
+        let opening = self.part(handle).lock();
+        opening.get(&handle).map(|it| Arc::clone(&it.inode))
     }
 
     /// The same, if it is a handle of this node.
@@ -68,15 +79,41 @@ impl Handles {
 
     /// The numbers of the inodes that are open for writing.
     pub fn inodes(&self) -> BTreeSet<Ino> {
-        let of_part = |part: &Mutex<FxHashMap<u64, Arc<OpenInode>>>| -> Vec<Ino> {
-            part.lock().values().map(|inode| inode.ino()).collect()
+        let of_part = |part: &Mutex<FxHashMap<u64, Opening>>| -> Vec<Ino> {
+            part.lock().values().map(|it| it.inode.ino()).collect()
         };
         self.parts.iter().flat_map(of_part).collect()
     }
 
+    /// Whether an inode is open for writing.
+    pub fn has(&self, ino: Ino) -> bool {
+        let in_part = |part: &Mutex<FxHashMap<u64, Opening>>| {
+            part.lock().values().any(|it| it.inode.ino() == ino)
+        };
+        self.parts.iter().any(in_part)
+    }
+
+    /// Data of a node were lost that the kernel had taken from writers: each opening for writing is
+    /// informed of it, for the kernel does not say through which they were written.
+    pub fn lose(&self, id: u64, error: Errno) {
+        for part in &self.parts {
+            let mut part = part.lock();
+            let all = part.values_mut();
+            for opening in all.filter(|it| node_of(it.inode.ino().0.into()) == id) {
+                opening.lost = Some(error);
+            }
+        }
+    }
+
+    /// Why data were lost that a handle has to hear of, if any were since this was asked last.
+    pub fn take_lost(&self, handle: u64) -> Option<Errno> {
+        self.part(handle).lock().get_mut(&handle)?.lost.take()
+    }
+
     /// The end of a handle. Gives the inode: any thread that drops it may delete it with that.
     pub fn release(&self, handle: u64) -> Option<Arc<OpenInode>> {
-        self.part(handle).lock().remove(&handle)
+        let opening = self.part(handle).lock().remove(&handle);
+        opening.map(|it| it.inode)
     }
 
     /// The end of all.

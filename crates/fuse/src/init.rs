@@ -108,13 +108,37 @@ impl Terms {
     }
 }
 
+/// What a file system asks for, beyond what every one does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wishes {
+    /// Further flags that are wanted where the kernel has them.
+    pub flags: u64,
+    /// The steps of times, in nanoseconds.
+    pub time_gran: u32,
+    /// Bytes of a page of the machine, which the protocol counts in.
+    pub page: u32,
+}
+
+impl Default for Wishes {
+    /// Nothing more, of a file system with nanoseconds.
+    fn default() -> Self {
+        Self {
+            flags: 0,
+            time_gran: 1,
+            page: 4096,
+        }
+    }
+}
+
 /// Answers INIT. Gives no negotiated protocol where the kernel speaks a newer major version: it
-/// receives ours, and comes again. `time_gran`: the steps of times, in nanoseconds; `page`: bytes
-/// of a page of the machine, which the protocol counts in.
+/// receives ours, and comes again.
 ///
 /// # Errors
 /// `EPROTO` for a kernel too old to be understood.
-pub fn agree(asked: &InitIn, time_gran: u32, page: u32) -> Result<(InitOut, Option<Negotiated>)> {
+pub fn agree(asked: &InitIn, wishes: Wishes) -> Result<(InitOut, Option<Negotiated>)> {
+    let Wishes {
+        time_gran, page, ..
+    } = wishes;
     let ours = InitOut {
         major: FUSE_KERNEL_VERSION,
         minor: FUSE_KERNEL_MINOR_VERSION,
@@ -130,7 +154,7 @@ pub fn agree(asked: &InitIn, time_gran: u32, page: u32) -> Result<(InitOut, Opti
     if offered & init::INIT_EXT != 0 {
         offered |= u64::from(asked.flags2) << 32;
     }
-    let flags = offered & WANTED;
+    let flags = offered & (WANTED | wishes.flags);
     let negotiated = Negotiated {
         flags,
         minor: asked.minor.min(FUSE_KERNEL_MINOR_VERSION),
@@ -164,6 +188,13 @@ pub fn agree(asked: &InitIn, time_gran: u32, page: u32) -> Result<(InitOut, Opti
 mod tests {
     use super::*;
 
+    fn wishes(page: u32) -> Wishes {
+        Wishes {
+            page,
+            ..Wishes::default()
+        }
+    }
+
     #[test]
     fn only_what_was_offered_is_agreed_on() {
         let offered = init::INIT_EXT | init::MAX_PAGES | init::WRITEBACK_CACHE | init::POSIX_ACL;
@@ -175,7 +206,7 @@ mod tests {
             flags2: u32::MAX,
             ..InitIn::default()
         };
-        let (reply, negotiated) = agree(&asked, 1, 4096).unwrap();
+        let (reply, negotiated) = agree(&asked, wishes(4096)).unwrap();
         let negotiated = negotiated.unwrap();
         let agreed = offered & !init::WRITEBACK_CACHE;
         assert_eq!(negotiated.flags, agreed | init::OVER_IO_URING);
@@ -196,7 +227,7 @@ mod tests {
             flags: u32::MAX,
             ..InitIn::default()
         };
-        let negotiated = agree(&asked, 1, 4096).unwrap().1.unwrap();
+        let negotiated = agree(&asked, wishes(4096)).unwrap().1.unwrap();
         assert!(negotiated.has(init::ASYNC_READ));
         assert!(!negotiated.has(init::ASYNC_DIO));
     }
@@ -212,7 +243,7 @@ mod tests {
         };
         Terms::default().narrow(&mut asked);
         assert_eq!((asked.flags, asked.flags2), (u32::MAX, !(1 << 9)));
-        let (reply, negotiated) = agree(&asked, 1, 4096).unwrap();
+        let (reply, negotiated) = agree(&asked, wishes(4096)).unwrap();
         assert!(!negotiated.unwrap().has(init::OVER_IO_URING));
         let mut answer = reply.as_bytes().to_vec();
         let terms = Terms {
@@ -244,7 +275,7 @@ mod tests {
                 flags: flags as u32,
                 ..InitIn::default()
             };
-            let reply = agree(&asked, 1, page).unwrap().0;
+            let reply = agree(&asked, wishes(page)).unwrap().0;
             (reply.max_write, reply.max_pages)
         };
         assert_eq!(with(init::MAX_PAGES, 4096), (1 << 20, 256));
@@ -262,11 +293,11 @@ mod tests {
             minor,
             ..InitIn::default()
         };
-        assert_eq!(agree(&of(7, 30), 1, 4096), Err(Errno::EPROTO));
-        assert_eq!(agree(&of(6, 99), 1, 4096), Err(Errno::EPROTO));
-        let (reply, negotiated) = agree(&of(8, 0), 1, 4096).unwrap();
+        assert_eq!(agree(&of(7, 30), wishes(4096)), Err(Errno::EPROTO));
+        assert_eq!(agree(&of(6, 99), wishes(4096)), Err(Errno::EPROTO));
+        let (reply, negotiated) = agree(&of(8, 0), wishes(4096)).unwrap();
         assert_eq!((reply.major, negotiated), (7, None));
-        let (reply, negotiated) = agree(&of(7, 31), 1, 4096).unwrap();
+        let (reply, negotiated) = agree(&of(7, 31), wishes(4096)).unwrap();
         assert_eq!((reply.minor, reply.max_write), (31, 128 << 10));
         assert_eq!(negotiated.unwrap().minor, 31);
     }

@@ -73,14 +73,48 @@ pub fn ioctl(
         FS_IOC_SETFSLABEL => return set_label(server, header, data, caller),
         _ => {}
     }
-    let answered = answer(server, header, it, data, out);
-    if answered.is_ok()
-        && let FS_IOC_SETFLAGS | FS_IOC32_SETFLAGS | FS_IOC_FSSETXATTR = it.cmd
-    {
+    let sets_flags = matches!(
+        it.cmd,
+        FS_IOC_SETFLAGS | FS_IOC32_SETFLAGS | FS_IOC_FSSETXATTR
+    );
+    if !sets_flags {
+        return answer(server, header, it, data, out).into();
+    }
+    let answered = set_flags(server, header, it, data, out, caller);
+    if matches!(answered, Answer::Now(Ok(()))) {
         // The kernel does not know that this sets the time of change.
         caller.channel().forget_attributes(header.nodeid);
     }
-    answered.into()
+    answered
+}
+
+/// Sets flags. What the kernel holds of a file was written when that was permitted: it comes before
+/// a flag that forbids it.
+fn set_flags(
+    server: &Arc<Server>,
+    header: &InHeader,
+    it: &IoctlIn,
+    data: &[u8],
+    out: &mut Out<'_>,
+    caller: &RequestContext<'_>,
+) -> Answer {
+    let node = server.nodes.get(header.nodeid);
+    let may_hold = |node: Arc<Node>| server.gathers() && node.is_open_for_writing();
+    if !node.is_ok_and(may_hold) {
+        return answer(server, header, it, data, out).into();
+    }
+    let (all, pending_reply) = (Arc::clone(server), caller.pending_reply());
+    let (header, it, data) = (*header, *it, data.to_vec());
+    server.after_kernel_wrote(header.nodeid, caller.channel(), move || {
+        let mut reply = [0; size_of::<IoctlOut>()];
+        let mut out = Out::new(&mut reply);
+        let answered = answer(&all, &header, &it, &data, &mut out);
+        if answered.is_ok() {
+            pending_reply.channel().forget_attributes(header.nodeid);
+        }
+        pending_reply.answer(answered.map(|()| out.filled()));
+    });
+    Answer::Later
 }
 
 fn answer(

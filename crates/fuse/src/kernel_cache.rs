@@ -18,7 +18,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use uext4::Ino;
+use uext4::{Ino, OpenInode};
 use uext4_remote::changes::Observer;
 
 use crate::mountinfo::{self, Number};
@@ -74,8 +74,16 @@ impl Observer for KernelCache {
         }
     }
 
+    /// With its write-back cache the kernel keeps size and times of a file, whatever it is notified
+    /// of, as long as it has the inode: so it is to let go of that, too. A file that a program has
+    /// open it keeps, with those.
     fn inode(&self, ino: Ino) {
-        self.forget(node_of(ino.0.into()), Forgotten::Contents);
+        let id = node_of(ino.0.into());
+        self.forget(id, Forgotten::Contents);
+        if self.server.gathers() {
+            // It fails where the mount has ended.
+            _ = self.device.prune(id);
+        }
     }
 
     fn many(&self) {
@@ -84,12 +92,20 @@ impl Observer for KernelCache {
         }
     }
 
-    /// A page that is stored to through a mapping is the kernel's alone until it is written, and no
-    /// request reports the store. Only of files that are open for writing there are such pages: the
-    /// last close writes them. Of these the kernel drops all pages, and writes what is dirty
-    /// before.
+    /// A page that is stored to through a mapping, or written with the kernel's write-back cache,
+    /// is the kernel's alone until it is written back, and no request reports it. Only of files
+    /// that are open for writing there are such pages: the last close writes them. Of these the
+    /// kernel drops all pages, and writes what is dirty before.
     fn write_back(&self) {
         for ino in self.server.handles.inodes() {
+            self.forget(node_of(ino.0.into()), Forgotten::Contents);
+        }
+    }
+
+    fn write_back_of(&self, inode: &OpenInode) {
+        // That a command has it open for writing does not mean that the kernel knows it.
+        let ino = inode.ino();
+        if inode.is_open_for_writing() && self.server.handles.has(ino) {
             self.forget(node_of(ino.0.into()), Forgotten::Contents);
         }
     }

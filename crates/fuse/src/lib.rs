@@ -39,6 +39,7 @@ mod durable;
 mod dying;
 pub mod errno;
 mod executor;
+mod gathering;
 mod handles;
 #[cfg(test)]
 mod hostile;
@@ -59,6 +60,7 @@ mod pending_reply;
 mod privileges;
 pub mod protocol;
 pub mod readahead;
+mod rename;
 mod reply;
 pub mod report;
 pub mod request;
@@ -74,6 +76,7 @@ mod testing;
 mod transport;
 pub mod unmount_status;
 mod write_buffers;
+pub mod writeback_cache;
 mod writers;
 mod xattrs;
 

@@ -1,33 +1,14 @@
-//! Names: looked up, made, taken, moved.
-
-use std::sync::Arc;
+//! Names: looked up, made, taken.
 
 use uext4::tuning::AccessTimes;
-use uext4::{Creation, Error, FileType, Ino, NewInode, OpenInode, RenameMode};
+use uext4::{Creation, Error, FileType, Ino, NewInode, OpenInode};
 
 use crate::abi::flags::{fopen, open as flag};
 use crate::abi::{CreateIn, InHeader, MkdirIn, MknodIn, OpenOut};
-use crate::answer::Answer;
 use crate::errno::{Errno, Result};
 use crate::nodes::Node;
-use crate::pending_reply::RequestContext;
 use crate::reply::{Out, decode_device, node_of};
-use crate::request::RENAME_WHITEOUT;
 use crate::server::Server;
-
-/// `renameat2`: the new name must not be there.
-const RENAME_NOREPLACE: u32 = 1;
-/// `renameat2`: the names change places.
-const RENAME_EXCHANGE: u32 = 2;
-
-/// A name in a directory.
-#[derive(Clone, Copy)]
-pub struct Name<'a> {
-    /// Node of the directory.
-    pub dir: u64,
-    /// The name there.
-    pub name: &'a [u8],
-}
 
 /// Names by which the kernel asks for the node itself, be it a directory or not: "." where it
 /// decodes a handle whose inode it does not have, "/" where it looks again at the dentry that such
@@ -81,7 +62,7 @@ pub fn readlink(server: &Server, id: u64, out: &mut Out<'_>) -> Result<()> {
 }
 
 /// The creator of an inode, and its mode. OK to truncate: twelve bits.
-fn creation(header: &InHeader, mode: u32, umask: u32) -> Creation {
+pub(crate) fn creation(header: &InHeader, mode: u32, umask: u32) -> Creation {
     Creation {
         mode: (mode & 0o7777) as u16,
         umask: (umask & 0o7777) as u16,
@@ -179,9 +160,14 @@ pub fn opened(server: &Server, node: &Node, flags: u32) -> OpenOut {
         0 if !must_see_reads(node, flags) => fopen::KEEP_CACHE,
         _ => 0,
     };
+    // Where space may run out a write is to find that itself.
+    let direct = match fh != 0 && server.gathers() && server.is_nearly_full() {
+        true => fopen::DIRECT_IO,
+        false => 0,
+    };
     OpenOut {
         fh,
-        open_flags: keep | fopen::NOFLUSH,
+        open_flags: keep | direct | fopen::NOFLUSH,
         ..OpenOut::default()
     }
 }
@@ -259,98 +245,14 @@ pub fn rmdir(server: &Server, dir: u64, name: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// RENAME and RENAME2. Where data of the file must be written before it replaces another one, a
-/// thread of the pool does that and answers.
-pub fn rename(
-    server: &Arc<Server>,
-    header: &InHeader,
-    old: Name<'_>,
-    new: Name<'_>,
-    flags: u32,
-    caller: &RequestContext<'_>,
-) -> Answer {
-    let moved = prepared(server, header, flags, old, new);
-    let (from, to, mode) = match moved {
-        Ok(moved) => moved,
-        Err(error) => return Answer::Now(Err(error)),
-    };
-    let (old, new) = (old.name, new.name);
-    let at_once = || -> Result<bool> {
-        // A whiteout is an inode that the caller makes.
-        let (from, to) = (from.for_caller(header)?, to.writable()?);
-        Ok(from.try_rename(old, to, new, mode)?)
-    };
-    match at_once() {
-        Ok(true) => {
-            server.deletions.name_taken();
-            return Answer::Now(Ok(()));
-        }
-        Ok(false) => {}
-        Err(error) => return Answer::Now(Err(error)),
-    }
-    let (executor, pending_reply, header) = (Arc::clone(server), caller.pending_reply(), *header);
-    let (old, new) = (old.to_vec(), new.to_vec());
-    server.executor.run(move || {
-        let rename = || -> Result<()> {
-            let (from, to) = (from.for_caller(&header)?, to.writable()?);
-            Ok(from.rename(&old, to, &new, mode)?)
-        };
-        let renamed = executor
-            .deletions
-            .retried(&executor.fs, rename, |renamed| renamed.err());
-        if renamed.is_ok() {
-            executor.deletions.name_taken();
-        }
-        pending_reply.answer(renamed.map(|()| &[][..]));
-    });
-    Answer::Later
-}
-
-/// What a rename moves, and how.
-type Move = (Arc<Node>, Arc<Node>, RenameMode);
-
-fn prepared(
-    server: &Server,
-    header: &InHeader,
-    flags: u32,
-    old: Name<'_>,
-    new: Name<'_>,
-) -> Result<Move> {
-    const BOTH: u32 = RENAME_NOREPLACE | RENAME_WHITEOUT;
-    let from = server.nodes.get(old.dir)?;
-    let to = server.nodes.get(new.dir)?;
-    let mode = match flags {
-        // The kernel holds both directories: no thread makes the name meanwhile.
-        BOTH if !matches!(to.lookup(&server.fs, new.name), Err(Errno::ENOENT)) => {
-            return Err(Errno::EEXIST);
-        }
-        0 => RenameMode::Replace,
-        RENAME_NOREPLACE => RenameMode::NoReplace,
-        RENAME_EXCHANGE => RenameMode::Exchange,
-        RENAME_WHITEOUT | BOTH => RenameMode::Whiteout(creation(header, 0, 0)),
-        _ => return Err(Errno::EINVAL),
-    };
-    Ok((from, to, mode))
-}
-
 #[cfg(test)]
 mod tests {
     use uext4::xattr::SetMode;
     use zerocopy::IntoBytes;
 
     use super::*;
-    use crate::abi::{EntryOut, GetxattrIn, InitIn, LinkIn, Rename2In, opcode};
-    use crate::testing::{Client, e2fsck};
-
-    fn renamed(client: &Client, old: &[u8], dir: u64, new: &[u8], flags: u32) -> Result<()> {
-        let it = Rename2In {
-            newdir: dir,
-            flags,
-            padding: 0,
-        };
-        let body = [it.as_bytes(), old, b"\0", new, b"\0"].concat();
-        client.ask(opcode::RENAME2, 1, &body).map(|_| ())
-    }
+    use crate::abi::{EntryOut, GetxattrIn, InitIn, LinkIn, opcode};
+    use crate::testing::Client;
 
     #[test]
     fn every_kind_is_made_with_its_owner() {
@@ -493,40 +395,6 @@ mod tests {
                 assert!(!client.server.origins.decodes(8, id));
             }
         }
-    }
-
-    #[test]
-    fn links_and_moves() {
-        let client = Client::new();
-        let file = client.create(1, b"file");
-        let it = LinkIn { oldnodeid: file };
-        let body = [it.as_bytes(), b"second\0"].concat();
-        let linked: EntryOut = client.get(opcode::LINK, 1, &body).unwrap();
-        assert_eq!((linked.nodeid, linked.attr.nlink), (file, 2));
-        let dir = client.mkdir(1, b"dir");
-        renamed(&client, b"second", dir, b"third", 0).unwrap();
-        assert_eq!(client.lookup(dir, b"third").unwrap().nodeid, file);
-        client.create(1, b"other");
-        assert_eq!(
-            renamed(&client, b"other", 1, b"file", 1),
-            Err(Errno::EEXIST)
-        );
-        renamed(&client, b"other", 1, b"file", 2).unwrap();
-        assert_eq!(client.lookup(1, b"other").unwrap().nodeid, file);
-        renamed(&client, b"other", dir, b"fourth", 4).unwrap();
-        let whiteout = client.lookup(1, b"other").unwrap();
-        assert_eq!(
-            (whiteout.attr.mode, whiteout.attr.rdev, whiteout.attr.uid),
-            (0o020_000, 0, 1000)
-        );
-        assert_eq!(renamed(&client, b"other", 1, b"x", 8), Err(Errno::EINVAL));
-        assert_eq!(
-            client.ask(opcode::RMDIR, 1, b"dir\0"),
-            Err(Errno::ENOTEMPTY)
-        );
-        assert_eq!(client.ask(opcode::UNLINK, 1, b"dir\0"), Err(Errno::EISDIR));
-        client.server.finish().unwrap();
-        e2fsck(&client.device);
     }
 
     #[test]

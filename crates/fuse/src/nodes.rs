@@ -52,6 +52,14 @@ impl Node {
         }
     }
 
+    /// Whether a program has it open for writing.
+    pub fn is_open_for_writing(&self) -> bool {
+        match self {
+            Self::Writable(inode) => inode.is_open_for_writing(),
+            Self::ReadOnly(_) => false,
+        }
+    }
+
     /// Units of 512 bytes that are reserved for it and not allocated yet.
     pub fn delayed(&self) -> u64 {
         match self {

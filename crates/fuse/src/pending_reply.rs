@@ -11,6 +11,9 @@ use crate::latency::Latencies;
 pub trait Channel: Send + Sync + std::fmt::Debug {
     /// Answers the request of this number. A caller that asked may be gone: then nothing happens.
     fn send(&self, unique: u64, answer: Result<&[u8]>);
+    /// Has the kernel write what it holds of a node's contents, and forget its pages, before this
+    /// returns. By no thread that serves requests: others serve what the kernel writes meanwhile.
+    fn write_back(&self, id: u64);
     /// Has the kernel forget the attributes of a node, which it does before this returns. Only
     /// for a caller that is asked to do something with the node just now: so it is in use, and
     /// the kernel waits for nothing.
@@ -75,8 +78,8 @@ impl<'a> RequestContext<'a> {
     }
 
     /// Where the answer goes.
-    pub fn channel(&self) -> &dyn Channel {
-        &**self.channel
+    pub fn channel(&self) -> &'a Arc<dyn Channel> {
+        self.channel
     }
 
     /// The permission to wait for the disk, where there is one.
@@ -137,8 +140,8 @@ impl PendingReply {
     }
 
     /// Where the answer goes.
-    pub fn channel(&self) -> &dyn Channel {
-        &*self.channel
+    pub fn channel(&self) -> &Arc<dyn Channel> {
+        &self.channel
     }
 
     /// Answers it.

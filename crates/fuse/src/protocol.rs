@@ -76,7 +76,11 @@ impl Protocol {
                 Ok(Operation::Forget(body.only::<abi::ForgetIn>()?.nlookup))
             })
             .with(opcode::BATCH_FORGET, forgotten)
-            .with(opcode::GETATTR, |_| Ok(Operation::Getattr))
+            .with(opcode::GETATTR, |body| {
+                let it: abi::GetattrIn = body.only()?;
+                let has_handle = it.getattr_flags & abi::flags::GETATTR_FH != 0;
+                Ok(Operation::Getattr(if has_handle { it.fh } else { 0 }))
+            })
             .with(opcode::STATX, |_| Ok(Operation::Statx))
             .with(opcode::SETATTR, |body| body.only().map(Operation::Setattr))
             .with(opcode::READLINK, |_| Ok(Operation::Readlink))
@@ -117,7 +121,9 @@ impl Protocol {
             .with(opcode::RELEASE, |body| {
                 Ok(Operation::Release(body.only::<abi::ReleaseIn>()?.fh))
             })
-            .with(opcode::FLUSH, |_| Ok(Operation::Flush))
+            .with(opcode::FLUSH, |body| {
+                Ok(Operation::Flush(body.only::<abi::FlushIn>()?.fh))
+            })
             .with(opcode::FSYNC, |body| {
                 let it: abi::FsyncIn = body.only()?;
                 let integrity = match it.fsync_flags & abi::flags::FSYNC_FDATASYNC {

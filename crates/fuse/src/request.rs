@@ -118,8 +118,8 @@ pub enum Operation<'a> {
     Forget(u64),
     /// The same of many.
     BatchForget(&'a [u8]),
-    /// stat.
-    Getattr,
+    /// stat; with the handle of a file that is about to be written or read, else 0.
+    Getattr(u64),
     /// statx.
     Statx,
     /// Attributes are changed.
@@ -166,8 +166,8 @@ pub enum Operation<'a> {
     Write(abi::WriteIn, &'a [u8]),
     /// The file with this handle is closed for the last time.
     Release(u64),
-    /// One of the descriptors of a file is closed.
-    Flush,
+    /// One of the descriptors of the file with this handle is closed.
+    Flush(u64),
     /// The file with this handle is made durable.
     Fsync(u64, Integrity),
     /// A directory is made durable.

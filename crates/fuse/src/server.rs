@@ -1,5 +1,6 @@
 //! The file system that is served, and what all families of requests share.
 
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 
 use uext4::{FileType, Ino, Volume};
@@ -14,7 +15,7 @@ use crate::dying::Threads;
 use crate::errno::{Errno, Result};
 use crate::executor::Executor;
 use crate::handles::Handles;
-use crate::init::{self, Negotiated};
+use crate::init::{self, Negotiated, Wishes};
 use crate::latency::Latencies;
 use crate::nodes::{Node, Nodes};
 use crate::omitted::Omitted;
@@ -25,6 +26,7 @@ use crate::reply::{Out, Validity, attr_of};
 use crate::served::Served;
 use crate::sync_policy::SyncPolicy;
 use crate::write_buffers::WriteBufferPool;
+use crate::writeback_cache;
 use crate::writers::Writers;
 
 /// Inodes of more units of 512 bytes are deleted by other threads than those that read requests.
@@ -39,6 +41,8 @@ pub struct Server {
     pub(crate) writers: Writers,
     pub(crate) parking: WriteBufferPool,
     pub(crate) executor: Executor,
+    /// Threads that wait for the kernel to write, and do nothing that it waits for.
+    pub(crate) askers: Executor,
     pub(crate) deletions: Arc<Deletions>,
     pub(crate) panic_guard: PanicGuard,
     pub(crate) validity: Validity,
@@ -49,6 +53,9 @@ pub struct Server {
     pub(crate) sync_policy: SyncPolicy,
     pub(crate) threads: Threads,
     pub(crate) origins: Origins,
+    wants_writeback_cache: bool,
+    /// Most bytes that the kernel holds of what was written.
+    pub(crate) held_max: AtomicU64,
     gate: Arc<Gate>,
     negotiated: OnceLock<Negotiated>,
 }
@@ -71,6 +78,7 @@ impl Server {
             writers: Writers::default(),
             parking: WriteBufferPool::default(),
             executor: Executor::new(panic_guard.clone()),
+            askers: Executor::new(panic_guard.clone()),
             deletions: Arc::default(),
             panic_guard,
             validity,
@@ -79,6 +87,8 @@ impl Server {
             omitted: Omitted::default(),
             latencies: Arc::default(),
             sync_policy: SyncPolicy::default(),
+            wants_writeback_cache: false,
+            held_max: AtomicU64::new(writeback_cache::HELD_MAX),
             gate: Arc::default(),
             threads: Threads::default(),
             origins: Origins::default(),
@@ -117,6 +127,16 @@ impl Server {
     pub fn with_sync_policy(self, sync_policy: SyncPolicy) -> Self {
         Self {
             sync_policy,
+            ..self
+        }
+    }
+
+    /// The same, for which the kernel gathers what is written, if it can: where nothing is to be
+    /// durable at once, and openings are served.
+    #[must_use]
+    pub fn with_writeback_cache(self) -> Self {
+        Self {
+            wants_writeback_cache: true,
             ..self
         }
     }
@@ -164,9 +184,18 @@ impl Server {
             // The kernel would leave it to OPEN to cut a file.
             asked.flags &= !(has::ATOMIC_O_TRUNC as u32);
         }
+        let may_gather = self.wants_writeback_cache
+            && self.is_writable()
+            && !self.omitted.opens
+            && self.sync_policy != SyncPolicy::All;
         // OK to unwrap: no machine has pages of 4 GiB.
         let page = u32::try_from(rustix::param::page_size()).unwrap();
-        let (reply, negotiated) = init::agree(&asked, time_gran, page)?;
+        let wishes = Wishes {
+            flags: writeback_cache::wished(may_gather, &asked),
+            time_gran,
+            page,
+        };
+        let (reply, negotiated) = init::agree(&asked, wishes)?;
         if let Some(negotiated) = negotiated {
             // The first one holds.
             _ = self.negotiated.set(negotiated);
@@ -237,6 +266,7 @@ impl Server {
             volume.cancel_writers();
         }
         // Whatever went wrong: a thread waits for an answer.
+        self.askers.finish();
         self.executor.finish();
         self.gate.close();
         self.handles.clear();

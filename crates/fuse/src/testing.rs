@@ -41,6 +41,8 @@ struct Answers {
     count: AtomicU64,
     /// Nodes whose attributes the kernel was to forget, each time.
     forgotten: Mutex<Vec<u64>>,
+    /// Nodes of which the kernel was to write what it holds, each time.
+    written: Mutex<Vec<u64>>,
     /// Whether the thread that asks may wait, and how often it has.
     may_wait: AtomicBool,
     waits: AtomicU64,
@@ -52,6 +54,10 @@ impl Channel for Answers {
         assert!(self.all.lock().unwrap().insert(unique, answer).is_none());
         self.count.fetch_add(1, SeqCst);
         self.came.notify_all();
+    }
+
+    fn write_back(&self, id: u64) {
+        self.written.lock().unwrap().push(id);
     }
 
     fn forget_attributes(&self, id: u64) {
@@ -203,9 +209,14 @@ impl Client {
 
     /// After INIT.
     pub fn greeted(self) -> Self {
+        self.greeted_by(40)
+    }
+
+    /// After INIT of a kernel that speaks this minor version.
+    pub fn greeted_by(self, minor: u32) -> Self {
         let it = InitIn {
             major: 7,
-            minor: 40,
+            minor,
             flags: u32::MAX,
             flags2: u32::MAX,
             ..InitIn::default()
@@ -268,6 +279,19 @@ impl Client {
             server: Arc::new(server),
             ..self
         }
+    }
+
+    /// For which the kernel gathers what is written.
+    pub fn with_writeback_cache() -> Self {
+        Self::without_init().gathering().greeted_by(45)
+    }
+
+    /// The same, of what was asked nothing yet.
+    pub fn gathering(self) -> Self {
+        // OK to unwrap: no other thread has it yet.
+        let server = Arc::into_inner(self.server).unwrap();
+        let server = Arc::new(server.with_writeback_cache());
+        Self { server, ..self }
     }
 
     /// With projects.
@@ -421,6 +445,11 @@ impl Client {
     /// Nodes whose attributes the kernel was to forget, since this was asked last.
     pub fn forgotten(&self) -> Vec<u64> {
         std::mem::take(&mut *self.answers.forgotten.lock().unwrap())
+    }
+
+    /// Nodes of which the kernel was to write what it holds, since this was asked last.
+    pub fn written_back(&self) -> Vec<u64> {
+        std::mem::take(&mut *self.answers.written.lock().unwrap())
     }
 
     /// How many requests were answered late.

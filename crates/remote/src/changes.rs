@@ -12,8 +12,11 @@ pub trait Observer: Send + Sync {
     fn inode(&self, ino: Ino);
     /// Attributes of inodes that nothing else names: links of what was removed with its directory.
     fn many(&self);
-    /// Has what programs have stored through mappings of files written to the file system.
+    /// Has what programs have stored through mappings of files, or written to a cache above the
+    /// file system, written to it.
     fn write_back(&self) {}
+    /// The same of one file, before a request reads or changes it.
+    fn write_back_of(&self, _inode: &OpenInode) {}
     /// Paths from the root of the file system at which others are mounted: as this process sees
     /// them, and as the one of this number does, which asks for a change.
     fn mount_points(&self, _process: Option<u32>) -> Vec<Vec<u8>> {

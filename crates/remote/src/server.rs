@@ -195,6 +195,7 @@ impl Connection<'_> {
 
     /// Opens a file under the client's number for it.
     fn open(&mut self, slot: Slot, inode: OpenInode) -> Result<Answer> {
+        self.server.observer.write_back_of(&inode);
         let view = (&inode.inode()).into();
         self.keep(slot, inode)?;
         Ok(Answer::View(view))
@@ -372,6 +373,10 @@ impl Connection<'_> {
                 let both = [old, new].map(|path| fs.open_path(path, FollowLast::No).ok());
                 for path in [old, new] {
                     self.path_must_be_free(path)?;
+                }
+                // Before it replaces another file, as with a rename of a program.
+                if let [Some(moved), Some(_)] = &both {
+                    self.server.observer.write_back_of(moved);
                 }
                 fs.rename(old, new, (*mode).into())?;
                 for path in [old, new] {

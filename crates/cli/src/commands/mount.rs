@@ -22,6 +22,7 @@ use uext4_fuse::readahead::Readahead;
 use uext4_fuse::report::report;
 use uext4_fuse::session::{self, Ender, How, PAYLOADS_MAX, Session};
 use uext4_fuse::unmount_status::UnmountStatus;
+use uext4_fuse::writeback_cache::{self, WritebackCache};
 use uext4_fuse::{Served, Server, Validity};
 use uext4_ondisk::features::RoCompat;
 use uext4_remote::server::Server as Operations;
@@ -444,6 +445,9 @@ fn begin(
     )?;
     let number = mount.mounted.number();
     // Before they are out of reach.
+    if let Some(number) = number {
+        mount.server.set_held_max(writeback_cache::held_max(number));
+    }
     let readahead = number.and_then(|number| Readahead::open(number).ok());
     let found = fs::metadata(mount.image).ok();
     let address = number
@@ -520,6 +524,10 @@ fn server_of(options: &MountOptions, fs: &Served, image: &Path) -> Result<Arc<Se
     let server = server.omitting(omitted(options, fs, image)?);
     let server = server.with_sync_policy(options.sync_policy());
     let server = server.with_waiting(options.payloads);
+    let server = match options.writeback_cache {
+        WritebackCache::On => server.with_writeback_cache(),
+        WritebackCache::Auto | WritebackCache::Off => server,
+    };
     Ok(Arc::new(server.owned_by(options.owners.clone())))
 }
 

@@ -7,6 +7,7 @@ use uext4::OpenOptions;
 use uext4::tuning::AccessTimes;
 use uext4_fuse::owners::Owners;
 use uext4_fuse::session::PAYLOADS_MAX;
+use uext4_fuse::writeback_cache::WritebackCache;
 use uext4_fuse::{Placement, SyncPolicy, Transport};
 
 /// Whether extended attributes are served.
@@ -42,6 +43,8 @@ pub struct MountOptions {
     pub transport: Transport,
     /// Where requests are served.
     pub placement: Placement,
+    /// Whether the kernel gathers what is written.
+    pub writeback_cache: WritebackCache,
     /// The limit in bytes for the contents of requests and the data of waiting writers.
     pub payloads: usize,
     /// Where a superblock is read in place of the first, in units of 1 KiB.
@@ -80,6 +83,7 @@ impl Default for MountOptions {
             threads: None,
             transport: Transport::Auto,
             placement: Placement::Auto,
+            writeback_cache: WritebackCache::Auto,
             payloads: PAYLOADS_MAX,
             superblock_kib: None,
             needs_log_checksums: false,

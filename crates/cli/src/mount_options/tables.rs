@@ -2,6 +2,7 @@
 
 use rustix::mount::MountFlags;
 use uext4_fuse::owners::IdRange;
+use uext4_fuse::writeback_cache::WritebackCache;
 use uext4_fuse::{Placement, Transport};
 use uext4_tunables::{Tunable, switch};
 
@@ -220,6 +221,14 @@ const TRANSPORTS: [Transport; 3] = [Transport::Auto, Transport::Dev, Transport::
 const PLACEMENT_NAMES: &[&str] = &["auto", "spread"];
 const PLACEMENTS: [Placement; 2] = [Placement::Auto, Placement::Spread];
 
+/// In the order of [`WRITEBACK_CACHES`]. The option alone is the second word.
+const WRITEBACK_CACHE_NAMES: &[&str] = &["auto", "on", "off"];
+const WRITEBACK_CACHES: [WritebackCache; 3] = [
+    WritebackCache::Auto,
+    WritebackCache::On,
+    WritebackCache::Off,
+];
+
 /// In the order of [`XATTRS`].
 const XATTR_NAMES: &[&str] = &["no", "yes", "auto", "force"];
 const XATTRS: [Xattrs; 4] = [
@@ -271,6 +280,21 @@ const PROGRAM: &[MountTunable] = &[
             PLACEMENT_NAMES.get(at?).copied()
         },
         |options, index| options.placement = PLACEMENTS.get(index).copied().unwrap_or_default(),
+    ),
+    Tunable::word(
+        "writeback_cache",
+        WRITEBACK_CACHE_NAMES,
+        "The kernel gathers what is written; alone: on, auto: off; see docs/durability.md",
+        |options| {
+            let at = WRITEBACK_CACHES
+                .iter()
+                .position(|known| *known == options.writeback_cache);
+            WRITEBACK_CACHE_NAMES.get(at?).copied()
+        },
+        |options, index| {
+            let chosen = WRITEBACK_CACHES.get(index).copied();
+            options.writeback_cache = chosen.unwrap_or_default();
+        },
     ),
     Tunable::text(
         "metrics",

@@ -24,7 +24,7 @@ use crate::host::{
     unmount_lazily,
 };
 use crate::served::daemon_of;
-use crate::transport::{Transport, over_each};
+use crate::transport::{Transport, gathering, over_each};
 
 const SCRIPT: [&str; 6] = [
     include_str!("calls/harness.py"),
@@ -139,6 +139,13 @@ over_each! {
     times_of_everything,
 }
 
+gathering! {
+    each_call_on_each_path_by_each_user,
+    each_pair_of_paths_renamed_and_linked,
+    contents_and_attributes,
+    mappings_locks_and_listings,
+}
+
 /// Compares parts on fresh file systems; ours must be sound afterwards.
 fn compare(transport: Transport, parts: &[&str]) {
     let Some(mut both) = Both::new(transport) else {
@@ -151,14 +158,35 @@ fn compare(transport: Transport, parts: &[&str]) {
     assert_clean(&both.path("ours.img"));
 }
 
-/// Rings carry the same requests to the same server, so what takes long is compared over one
+/// Others carry the same requests to the same server, so what takes long is compared over one
 /// transport in the quick mode.
 fn needs_long_mode(transport: Transport) -> bool {
-    let needs = transport == Transport::Rings && !is_long();
+    let needs = transport != Transport::Dev && !is_long();
     if needs {
-        println!("skipped: over rings it needs UEXT4_LONG=1");
+        println!("skipped: over {transport:?} it needs UEXT4_LONG=1");
     }
     needs
+}
+
+/// Where the kernel gathers what is written. Not compared are the parts with sizes and times that
+/// ext4 cannot store, which the kernel does not know (`writing`, `setting`); with changes whose
+/// time the kernel does not note (`changes`); and with writes that a flag forbids afterwards
+/// (`flagged`).
+fn contents_and_attributes(transport: Transport) {
+    compare(
+        transport,
+        &[
+            "sparse",
+            "copies",
+            "direct",
+            "ranges",
+            "set_ids",
+            "inherited",
+            "acls",
+            "xattrs",
+            "births",
+        ],
+    );
 }
 
 fn each_call_on_each_path_by_each_user(transport: Transport) {

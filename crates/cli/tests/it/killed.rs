@@ -15,7 +15,7 @@ use uext4_testkit::SplitMix64;
 
 use crate::host::{Shown, assert_clean, is_long, mke2fs, run, scratch, text};
 use crate::served::Served;
-use crate::transport::{Transport, over_each};
+use crate::transport::{Transport, gathering, over_each};
 
 /// Bytes of a record; not a part of a block, so that most blocks have parts of two.
 const RECORD: usize = 700;
@@ -230,6 +230,11 @@ fn check(dir: &Path, printed: &Durable) {
         }
         _ => {}
     }
+}
+
+gathering! {
+    killed_at_any_moment_it_loses_nothing_that_was_fsynced,
+    killed_after_a_commit_it_loses_neither_contents_of_replaced_files,
 }
 
 over_each! {

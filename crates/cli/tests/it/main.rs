@@ -33,6 +33,7 @@
 //! | [`undeleting`] | do deleted files come back whole, or not at all? |
 //! | [`attributes`] | what does it do about damage, and what does it refuse? |
 //! | [`refused`] | what do they refuse, and what do they say to do next? |
+//! | [`gathering`] | is nothing lost silently, and all asked for, that the kernel holds of written files? |
 //! | [`growing_mounted`] | does what is mounted grow while it is written, and is it sound? |
 //! | [`scripts`] | does `script` do the same, and stop where it should? |
 //! | [`atomic`] | does `put --atomic` replace a file in one step, with its attributes kept? |
@@ -94,6 +95,7 @@ mod flags;
 mod foreign;
 mod fsck;
 mod full;
+mod gathering;
 mod growing;
 mod growing_mounted;
 mod help;

@@ -13,6 +13,8 @@ pub enum Transport {
     Dev,
     /// FUSE over io_uring.
     Rings,
+    /// `/dev/fuse`, and the kernel gathers what is written.
+    Gathering,
 }
 
 /// Makes tests of functions that take a transport: `dev::name` and `rings::name`.
@@ -38,6 +40,21 @@ macro_rules! over_each {
 }
 pub(crate) use over_each;
 
+/// The same where the kernel gathers what is written: `gathering::name`.
+macro_rules! gathering {
+    ($($name:ident),* $(,)?) => {
+        mod gathering {
+            $(
+                #[test]
+                fn $name() {
+                    super::$name($crate::transport::Transport::Gathering);
+                }
+            )*
+        }
+    };
+}
+pub(crate) use gathering;
+
 /// Threads of a daemon whose names begin so.
 pub fn threads(daemon: &str, prefix: &str) -> usize {
     let tasks = fs::read_dir(Path::new("/proc").join(daemon).join("task")).unwrap();
@@ -50,7 +67,7 @@ pub fn threads(daemon: &str, prefix: &str) -> usize {
 impl Transport {
     /// True if mounts over it can be had; else says that the test is skipped.
     pub fn can_serve(self) -> bool {
-        can_serve() && (self == Self::Dev || RingsAllowed::can_be_had())
+        can_serve() && (self != Self::Rings || RingsAllowed::can_be_had())
     }
 
     /// The options, and the one that asks for it.
@@ -58,6 +75,7 @@ impl Transport {
         let name = match self {
             Self::Dev => "dev",
             Self::Rings => "io_uring",
+            Self::Gathering => "dev,writeback_cache=on",
         };
         format!("{options},transport={name}")
     }

@@ -43,14 +43,17 @@ pub mod fattr {
 
 /// `OpenOut::open_flags`.
 pub mod fopen {
+    pub const DIRECT_IO: u32 = 1 << 0;
     pub const KEEP_CACHE: u32 = 1 << 1;
     pub const NOFLUSH: u32 = 1 << 5;
 }
 
+/// `GetattrIn::getattr_flags`: there is a handle.
+pub const GETATTR_FH: u32 = 1 << 0;
 /// `OpenIn::open_flags`: set-id bits are to be dropped with the contents.
 pub const OPEN_KILL_SUIDGID: u32 = 1 << 0;
-/// `WriteIn::write_flags`: pages that were changed through a mapping; no writer in particular
-/// writes.
+/// `WriteIn::write_flags`: pages that the kernel writes back, changed through a mapping or, with
+/// its write-back cache, by writes; no writer in particular writes.
 pub const WRITE_CACHE: u32 = 1 << 0;
 /// `WriteIn::write_flags`: set-id bits are to be dropped.
 pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;

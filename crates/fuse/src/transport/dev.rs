@@ -14,8 +14,8 @@ use rustix::io::Errno as Host;
 use zerocopy::IntoBytes;
 
 use crate::abi::{
-    InHeader, NOTIFY_INVAL_ENTRY, NOTIFY_INVAL_INODE, NotifyInvalEntryOut, NotifyInvalInodeOut,
-    OutHeader, WriteIn, opcode,
+    InHeader, NOTIFY_INVAL_ENTRY, NOTIFY_INVAL_INODE, NOTIFY_PRUNE, NotifyInvalEntryOut,
+    NotifyInvalInodeOut, NotifyPruneOut, OutHeader, WriteIn, opcode,
 };
 use crate::answer::Answer;
 use crate::errno::{Errno, Result};
@@ -109,6 +109,20 @@ impl Device {
         self.notify(NOTIFY_INVAL_ENTRY, &[what.as_bytes(), name, &[0]])
     }
 
+    /// Has the kernel let go of an inode that no program uses, with its names: it asks for all of
+    /// it anew. Linux 6.18 and newer.
+    ///
+    /// # Errors
+    /// `EINVAL` of older kernels.
+    pub fn prune(&self, id: u64) -> rustix::io::Result<()> {
+        let what = NotifyPruneOut {
+            count: 1,
+            padding: 0,
+            spare: 0,
+        };
+        self.notify(NOTIFY_PRUNE, &[what.as_bytes(), id.as_bytes()])
+    }
+
     fn notify(&self, kind: i32, parts: &[&[u8]]) -> rustix::io::Result<()> {
         let len: usize = parts.iter().map(|part| part.len()).sum();
         let header = OutHeader {
@@ -159,6 +173,11 @@ impl Channel for Device {
         ];
         // It fails only if no thread waits for the answer any more.
         _ = rustix::io::writev(&self.fd, &parts);
+    }
+
+    fn write_back(&self, id: u64) {
+        // It fails where the kernel knows nothing of the node, and so holds nothing of it.
+        _ = self.forget(id, Forgotten::Contents);
     }
 
     fn forget_attributes(&self, id: u64) {

@@ -118,6 +118,10 @@ impl Channel for Mailbox {
         self.ring();
     }
 
+    fn write_back(&self, id: u64) {
+        self.device.write_back(id);
+    }
+
     fn forget_attributes(&self, id: u64) {
         self.device.forget_attributes(id);
     }

@@ -28,6 +28,8 @@ struct Unheard;
 impl Channel for Unheard {
     fn send(&self, _: u64, _: Result<&[u8]>) {}
 
+    fn write_back(&self, _: u64) {}
+
     fn forget_attributes(&self, _: u64) {}
 }
 
