@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::args::{Change, View};
 use crate::commands::{
@@ -25,15 +25,33 @@ use crate::{open, preload};
 #[derive(Debug, Parser)]
 #[command(name = "uext4", version, max_term_width = 100)]
 #[command(disable_help_subcommand = true, arg_required_else_help = true)]
-pub struct Cli {
-    /// What to do.
-    #[command(subcommand)]
-    pub command: Command,
+struct Program;
+
+/// Makes the subcommands, and what defines one of them without the others.
+macro_rules! subcommands {
+    ($($(#[$attribute:meta])* $variant:ident($arguments:ty),)*) => {
+        /// The subcommands.
+        #[derive(Debug, Subcommand)]
+        pub enum Command {
+            $($(#[$attribute])* $variant($arguments),)*
+        }
+
+        /// The subcommand of this name.
+        fn subcommand(name: &str) -> Option<clap::Command> {
+            let is_it = |variant| name_of(variant).eq(name.chars());
+            match () {
+                $(() if is_it(stringify!($variant)) => {
+                    // A definition's names live as long as the program: one at its start.
+                    let named = clap::Command::new(&*name.to_owned().leak());
+                    Some(<$arguments as Args>::augment_args(named))
+                })*
+                () => None,
+            }
+        }
+    };
 }
 
-/// The subcommands.
-#[derive(Debug, Subcommand)]
-pub enum Command {
+subcommands! {
     Build(Box<build::BuildArgs>),
     Mkfs(Box<mkfs::MkfsArgs>),
     Clone(clone::CloneArgs),
@@ -92,30 +110,50 @@ pub enum Command {
     Man(man::ManArgs),
 }
 
+/// The name of the subcommand of a variant: small letters, and hyphens between words.
+fn name_of(variant: &str) -> impl Iterator<Item = char> {
+    let word = |(at, letter): (usize, char)| {
+        let hyphen = (at > 0 && letter.is_ascii_uppercase()).then_some('-');
+        hyphen.into_iter().chain([letter.to_ascii_lowercase()])
+    };
+    variant.chars().enumerate().flat_map(word)
+}
+
 /// The definition of the command line, with its first page.
 pub fn command() -> clap::Command {
-    with_front_page(with_process_options(Cli::command()))
+    command_for(None)
+}
+
+/// The same for words that begin with this one: where it names a subcommand, of that alone, for to
+/// define all of them takes longer than most commands do.
+pub fn command_for(first: Option<&str>) -> clap::Command {
+    let program = Program::command().subcommand_required(true);
+    let program = match first.and_then(subcommand) {
+        Some(subcommand) => program.subcommand(subcommand),
+        None => Command::augment_subcommands(program),
+    };
+    with_front_page(with_process_options(program))
 }
 
 /// Runs what the command line asks for; all output is written when it returns.
 ///
 /// # Errors
 /// The error that ends the command early.
-pub fn run(cli: &Cli) -> Result<Exit, Failure> {
+pub fn run(asked_for: &Command) -> Result<Exit, Failure> {
     let stdout = std::io::stdout().lock();
-    let mut out = output(match goes_on_unread(&cli.command) {
+    let mut out = output(match goes_on_unread(asked_for) {
         true => Box::new(UntilClosed(Some(stdout))),
         false => Box::new(stdout),
     });
-    if copies_attributes(&cli.command) {
+    if copies_attributes(asked_for) {
         preload::warn_if_absent();
     }
-    let exit = dispatch(&cli.command, &mut out);
+    let exit = dispatch(asked_for, &mut out);
     // Output that precedes a failure is printed too.
     let flushed = out.flush().map_err(Failure::from);
     match (exit, flushed) {
         (Err(Failure::BrokenPipe), _) | (Ok(Exit::Success), Err(Failure::BrokenPipe)) => {
-            Ok(when_cut(&cli.command).max(failure::known()))
+            Ok(when_cut(asked_for).max(failure::known()))
         }
         (Ok(exit), Err(Failure::BrokenPipe)) => Ok(exit),
         (Ok(exit), Err(failure)) => Err(failure.at_least(exit)),
@@ -260,6 +298,30 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent() {
-        Cli::command().debug_assert();
+        command().debug_assert();
+    }
+
+    #[test]
+    fn a_subcommand_alone_is_as_among_all() {
+        for mut among in command().get_subcommands().cloned() {
+            let name = among.get_name().to_owned();
+            let mut all = command_for(Some(&name));
+            let mut alone = all.get_subcommands_mut();
+            let (only, next) = (alone.next().unwrap(), alone.next());
+            assert!(next.is_none(), "{name}: all are defined");
+            assert_eq!(
+                only.render_long_help().to_string(),
+                among.render_long_help().to_string(),
+                "{name}"
+            );
+            let of = |command: &clap::Command| -> Vec<String> {
+                let arguments = command.get_arguments();
+                arguments.map(|argument| format!("{argument:?}")).collect()
+            };
+            assert_eq!(of(only), of(&among), "{name}");
+        }
+        for none in ["", "LS", "l", "dedupxattrs", "--help"] {
+            assert!(command_for(Some(none)).get_subcommands().count() > 50);
+        }
     }
 }

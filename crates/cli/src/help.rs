@@ -291,14 +291,12 @@ pub struct Group {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
-    use crate::command_line::Cli;
+    use crate::command_line;
 
     #[test]
     fn the_front_page_lists_every_command_once() {
-        let command = Cli::command();
+        let command = command_line::command();
         let mut known: Vec<&str> = command
             .get_subcommands()
             .filter(|command| !command.is_hide_set())
@@ -312,9 +310,7 @@ mod tests {
 
     #[test]
     fn the_front_page_fits_a_screen() {
-        let page = with_front_page(Cli::command())
-            .render_long_help()
-            .to_string();
+        let page = command_line::command().render_long_help().to_string();
         assert!(page.lines().count() <= 50, "{page}");
         assert!(page.lines().all(|line| line.len() <= 100), "{page}");
     }

@@ -87,7 +87,7 @@ use clap::error::ErrorKind;
 use uext4::Volume;
 use uext4::tuning::Policies;
 
-use crate::command_line::Cli;
+use crate::command_line::Command;
 use crate::commands::mount::MountArgs;
 use crate::failure::{Exit, Failure};
 use crate::show::harmless;
@@ -108,12 +108,13 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
         _ => {}
     }
     let ended = |exit: Exit| ExitCode::from(messages::code(exit));
-    let parsed = command_line::command().try_get_matches_from(&words);
+    let first = words.get(1).and_then(|word| word.to_str());
+    let parsed = command_line::command_for(first).try_get_matches_from(&words);
     let known = parsed.and_then(|matches| {
         process_options::refuse_needless(&matches)?;
-        Ok((Cli::from_arg_matches(&matches)?, matches))
+        Ok((Command::from_arg_matches(&matches)?, matches))
     });
-    let (cli, matches) = match known {
+    let (asked_for, matches) = match known {
         Ok(known) => known,
         Err(error) => {
             let texts: Vec<String> = words
@@ -129,7 +130,7 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
         .map(|(_, given)| given.try_get_one::<u64>("memory"));
     memory::choose(memory.and_then(Result::ok).flatten().copied());
     let temporary = reach::keep_to(&matches);
-    let done = command_line::run(&cli);
+    let done = command_line::run(&asked_for);
     let exit = match done.and_then(|exit| still::check_snapshots().map(|()| exit)) {
         Ok(exit) => exit,
         Err(failure) => report(failure),
