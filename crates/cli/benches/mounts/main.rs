@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! make bench-fuse
-//! cargo bench -p uext4-cli --bench mounts -- [SUBJECT]… [names|tree|bytes|writers|sqlite]…
+//! cargo bench -p uext4-cli --bench mounts -- [SUBJECT]… [names|tree|bytes|small|writers|sqlite]…
 //!     [--rounds N] [--names N] [--mib N] [--json FILE]
 //! ```
 //! What it shows: what a program waits for, everything in memory (images in `/dev/shm`, a journal

@@ -38,17 +38,22 @@ impl Transport {
 pub enum Subject {
     Kernel,
     Ours(Transport),
+    /// Over `/dev/fuse`, with the kernel's write-back cache.
+    OursGathering,
     Ceiling(Transport),
+    CeilingGathering,
     Passthrough(Transport),
     Fuse2fs,
 }
 
-pub const ALL: [Subject; 8] = [
+pub const ALL: [Subject; 10] = [
     Subject::Kernel,
     Subject::Ours(Transport::Dev),
     Subject::Ours(Transport::Ring),
+    Subject::OursGathering,
     Subject::Ceiling(Transport::Dev),
     Subject::Ceiling(Transport::Ring),
+    Subject::CeilingGathering,
     Subject::Passthrough(Transport::Dev),
     Subject::Passthrough(Transport::Ring),
     Subject::Fuse2fs,
@@ -60,6 +65,8 @@ impl Subject {
             Self::Kernel => "kernel",
             Self::Ours(Transport::Dev) => "uext4-dev",
             Self::Ours(Transport::Ring) => "uext4-ring",
+            Self::OursGathering => "uext4-gathering",
+            Self::CeilingGathering => "ceiling-gathering",
             Self::Ceiling(Transport::Dev) => "ceiling-dev",
             Self::Ceiling(Transport::Ring) => "ceiling-ring",
             Self::Passthrough(Transport::Dev) => "passthrough-dev",
@@ -71,7 +78,9 @@ impl Subject {
     /// Why it cannot be measured here, if so.
     pub fn missing(self) -> Option<String> {
         let transport = match self {
-            Self::Kernel | Self::Fuse2fs => Transport::Dev,
+            Self::Kernel | Self::Fuse2fs | Self::OursGathering | Self::CeilingGathering => {
+                Transport::Dev
+            }
             Self::Ours(transport) | Self::Ceiling(transport) | Self::Passthrough(transport) => {
                 transport
             }
@@ -95,8 +104,10 @@ impl Subject {
     fn program(self) -> Option<PathBuf> {
         match self {
             Self::Kernel => None,
-            Self::Ours(_) => Some(UEXT4.into()),
-            Self::Ceiling(_) => Some(Path::new(UEXT4).with_file_name("examples/ceiling")),
+            Self::Ours(_) | Self::OursGathering => Some(UEXT4.into()),
+            Self::Ceiling(_) | Self::CeilingGathering => {
+                Some(Path::new(UEXT4).with_file_name("examples/ceiling"))
+            }
             Self::Passthrough(_) => {
                 let named = std::env::var_os("UEXT4_PASSTHROUGH_HP");
                 Some(named.unwrap_or_else(|| "passthrough_hp".into()).into())
@@ -107,7 +118,10 @@ impl Subject {
 
     /// Whether it keeps an image, which e2fsck can judge.
     pub fn has_image(self) -> bool {
-        matches!(self, Self::Kernel | Self::Ours(_) | Self::Fuse2fs)
+        matches!(
+            self,
+            Self::Kernel | Self::Ours(_) | Self::OursGathering | Self::Fuse2fs
+        )
     }
 
     /// How many files it can have. Passthrough keeps a descriptor open for each that the kernel
@@ -132,7 +146,14 @@ impl Subject {
                 let options = format!("rw,memory={BUDGET_MIB}M,transport={transport}");
                 command.args(["mount", "-f", "-o", &options, image, point]);
             }
+            Self::OursGathering => {
+                let options = format!("rw,memory={BUDGET_MIB}M,transport=dev,writeback_cache=on");
+                command.args(["mount", "-f", "-o", &options, image, point]);
+            }
             Self::Ceiling(transport) => _ = command.args([point, transport.name()]),
+            Self::CeilingGathering => {
+                command.args([point, "dev", "auto", "writeback_cache"]);
+            }
             Self::Passthrough(transport) => {
                 command.args(["--foreground", tree, point]);
                 if transport == Transport::Ring {

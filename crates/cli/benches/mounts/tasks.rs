@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::hint::black_box;
 use std::io::{Read, Write};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -16,6 +17,10 @@ use crate::subject::{Mounted, Subject, run};
 
 /// Of one read or write.
 const REQUEST: usize = 1 << 20;
+/// Small writes: how many, of how many bytes, and of a line of a log.
+const SMALL_WRITES: usize = 20_000;
+const SMALL: usize = 4096;
+const LINE: usize = 108;
 /// How many writers write at once, and how much each writes.
 const WRITERS: usize = 100;
 const WRITERS_MIB: usize = 40;
@@ -43,6 +48,10 @@ pub const TASKS: &[Task] = &[
     Task {
         name: "bytes",
         run: bytes,
+    },
+    Task {
+        name: "small",
+        run: small,
     },
     Task {
         name: "writers",
@@ -220,6 +229,56 @@ fn fill(file: &mut File, mib: usize) -> Result<(), String> {
         file.write_all(&data).map_err(|error| error.to_string())?;
     }
     Ok(())
+}
+
+/// Small writes by one thread: one after the other, appended, and at random places of the first
+/// file. Each with the close, which writes what the kernel holds.
+fn small(subject: Subject, _: &Asked, _: &Input, report: Report<'_>) -> Result<(), String> {
+    let mounted = Mounted::new(subject)?;
+    let at = |name: &str| mounted.point().join(name);
+    let said = |error: std::io::Error| error.to_string();
+    let data = [0x5a; SMALL];
+    let sequential = seconds(|| {
+        let mut file = File::create(at("pages")).map_err(said)?;
+        (0..SMALL_WRITES).try_for_each(|_| file.write_all(&data).map_err(said))?;
+        drop(file);
+        Ok(())
+    })?;
+    let rate = SMALL_WRITES as f64 / sequential;
+    report("4 KiB, sequential", Unit::PerSecond, rate);
+    let appended = seconds(|| {
+        let mut file = File::options()
+            .append(true)
+            .create(true)
+            .open(at("log"))
+            .map_err(said)?;
+        (0..SMALL_WRITES).try_for_each(|_| file.write_all(&data[..LINE]).map_err(said))?;
+        drop(file);
+        Ok(())
+    })?;
+    let rate = SMALL_WRITES as f64 / appended;
+    report("108 bytes, appended", Unit::PerSecond, rate);
+    let count = SMALL_WRITES / 2;
+    let random = seconds(|| {
+        let file = File::options()
+            .write(true)
+            .open(at("pages"))
+            .map_err(said)?;
+        let mut place = 1u64;
+        for _ in 0..count {
+            // Knuth's numbers, of which the high bits look random.
+            place = place
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            let page = (place >> 33) % SMALL_WRITES as u64;
+            file.write_all_at(&data, page * SMALL as u64)
+                .map_err(said)?;
+        }
+        drop(file);
+        Ok(())
+    })?;
+    report("4 KiB, random", Unit::PerSecond, count as f64 / random);
+    ended(mounted, report).map(drop)
 }
 
 /// Many files written at the same time.
