@@ -237,6 +237,9 @@ mod tests {
         fill(&client, 1 << 19);
         assert_eq!(flags(1), fopen::DIRECT_IO);
         assert_eq!(flags(0), 0);
+        // Such a file can be mapped for writing, too.
+        let agreed = client.server.negotiated().unwrap();
+        assert!(agreed.has(init::DIRECT_IO_ALLOW_MMAP));
         let without = Client::new();
         let file = without.create(1, b"file");
         fill(&without, 1 << 19);

@@ -36,10 +36,11 @@ pub fn held_max(number: Number) -> u64 {
     bytes.unwrap_or(HELD_MAX)
 }
 
-/// The flag of INIT that asks for it, where it may be and this kernel can have it.
+/// The flags of INIT that ask for it, where it may be and this kernel can have it: files that are
+/// opened past the cache are mapped all the same.
 pub(crate) fn wished(may_gather: bool, asked: &InitIn) -> u64 {
     match may_gather && asked.minor >= MINOR_MIN {
-        true => init::WRITEBACK_CACHE,
+        true => init::WRITEBACK_CACHE | init::DIRECT_IO_ALLOW_MMAP,
         false => 0,
     }
 }
