@@ -85,9 +85,23 @@ pub struct Faulty {
     panics: AtomicBool,
     /// A byte that cannot be read.
     bad: AtomicU64,
+    /// Nanoseconds that each byte takes to be written.
+    pace: u64,
 }
 
 impl Faulty {
+    fn of(device: &Arc<MemoryDevice>, pace: u64) -> Arc<Self> {
+        Arc::new(Self {
+            device: Arc::clone(device),
+            fails: AtomicBool::new(false),
+            is_full: AtomicBool::new(false),
+            full: AtomicU64::new(0),
+            panics: AtomicBool::new(false),
+            bad: AtomicU64::new(u64::MAX),
+            pace,
+        })
+    }
+
     pub fn panic(&self, on: bool) {
         self.panics.store(on, SeqCst);
     }
@@ -140,6 +154,7 @@ impl BlockDevice for Faulty {
             self.full.fetch_add(1, SeqCst);
             return Err(failed(std::io::ErrorKind::StorageFull.into()));
         }
+        std::thread::sleep(Duration::from_nanos(self.pace * buf.len() as u64));
         match self.fails.load(SeqCst) {
             true => Err(failed(std::io::Error::other("injected"))),
             false => self.device.write_at(offset, buf),
@@ -299,9 +314,12 @@ impl Client {
         Self::writable("project,quota", "").greeted()
     }
 
-    /// Where writers soon have to wait.
+    /// Where writers soon have to wait: for a device that takes 20 ms for a MiB.
     pub fn with_little_dirty() -> Self {
-        let client = Self::writable("", "dirty_bytes=2097152,dirty_background_bytes=1048576");
+        let device = image("");
+        let slow = Faulty::of(&device, 20);
+        let options = "dirty_bytes=2097152,dirty_background_bytes=1048576";
+        let client = Self::of(device, open_on(slow, options));
         let volume = client.server.file_system().volume().unwrap();
         volume.start_background().unwrap();
         client.greeted()
@@ -323,14 +341,7 @@ impl Client {
 
     /// Of a file system there is, on a device that may fail.
     pub fn on_faulty(device: Arc<MemoryDevice>) -> (Self, Arc<Faulty>) {
-        let faulty = Arc::new(Faulty {
-            device: Arc::clone(&device),
-            fails: AtomicBool::new(false),
-            is_full: AtomicBool::new(false),
-            full: AtomicU64::new(0),
-            panics: AtomicBool::new(false),
-            bad: AtomicU64::new(u64::MAX),
-        });
+        let faulty = Faulty::of(&device, 0);
         let fs = open_on(Arc::<Faulty>::clone(&faulty), "");
         (Self::of(device, fs).greeted(), faulty)
     }
