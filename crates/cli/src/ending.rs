@@ -26,8 +26,8 @@ const PAUSE: Duration = Duration::from_millis(10);
 const PAUSE_FOR_OTHERS: Duration = Duration::from_millis(30);
 /// Looks at an image that no daemon answers for: one that has just ended may have it for a moment
 /// yet.
-const LOOKS: u32 = 5;
-/// The same where a daemon said that it was ending.
+const LOOKS: u32 = 20;
+/// The same where a daemon said that it was ending, or its process ends.
 const LOOKS_AFTER_END: u32 = 500;
 
 /// How long commands wait for an image that another program has, in seconds.
@@ -58,6 +58,10 @@ pub fn after_ending<T>(
             Holder::Ending(daemon) if began.elapsed() < PATIENCE => {
                 wait(image, daemon);
                 looks = LOOKS_AFTER_END;
+            }
+            Holder::Ended if began.elapsed() < PATIENCE => {
+                looks = LOOKS_AFTER_END;
+                thread::sleep(PAUSE);
             }
             Holder::Unknown if looks > 0 => {
                 looks -= 1;
@@ -104,5 +108,45 @@ fn wait(image: &Path, mut daemon: Waiting) {
         messages::warning(format_args!(
             "{image}: its last mount did not write all that was written there: {wrong}"
         ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::{SocketAddr, UnixListener};
+
+    use uext4_fuse::addresses::{self, Kind};
+    use uext4_fuse::mountinfo::Number;
+
+    use super::*;
+
+    #[test]
+    fn a_daemon_whose_process_ends_is_waited_for() {
+        let image = tempfile::NamedTempFile::new().unwrap();
+        image.as_file().set_len(4096).unwrap();
+        let held = FileDevice::open(image.path(), Access::ReadWrite).unwrap();
+        held.lock().unwrap();
+        // No major number is as large.
+        let (major, minor) = (u32::MAX, 1);
+        let found = fs::metadata(image.path()).unwrap();
+        let address = addresses::new(Kind::Mount, Number { major, minor }, Some(&found)).unwrap();
+        let address = SocketAddr::from_abstract_name(&address).unwrap();
+        let listener = UnixListener::bind_addr(&address).unwrap();
+        let ending = thread::spawn(move || {
+            // It has no thread that answers any more, and its files are closed one by one.
+            for _ in 0..LOOKS * 2 {
+                drop(listener.accept().unwrap());
+            }
+            drop(listener);
+            thread::sleep(PAUSE * LOOKS * 2);
+            drop(held);
+        });
+        after_ending(image.path(), || {
+            FileDevice::open(image.path(), Access::ReadWrite)?.lock()
+        })
+        .unwrap();
+        ending.join().unwrap();
     }
 }

@@ -171,7 +171,7 @@ impl Waiting {
         let suffix = fs::metadata(&shown.source).ok().map(|found| suffix(&found));
         let mut all = addresses(&prefix(Kind::Mount, shown.number), "").into_iter();
         all.find_map(|address| {
-            let (waiting, is_ending) = Self::noted(connect(&address).ok()?, &[shown.owner])?;
+            let (waiting, is_ending) = Self::noted(connect(&address).ok()?, &[shown.owner]).ok()?;
             let is_of_image = || suffix.as_ref().is_some_and(|end| address.ends_with(end));
             (!is_ending || is_of_image()).then_some(waiting)
         })
@@ -186,23 +186,26 @@ impl Waiting {
 
     /// Asks the listener to note us, if it is root or one of these owners; returns whether it is
     /// ending.
-    fn noted(stream: UnixStream, owners: &[u32]) -> Option<(Self, bool)> {
+    ///
+    /// # Errors
+    /// `UnexpectedEof` and `ConnectionReset` where the process ends just now, `PermissionDenied`
+    /// where it is another's, `InvalidData` where it says something else, and those of the socket.
+    fn noted(stream: UnixStream, owners: &[u32]) -> io::Result<(Self, bool)> {
         // Before it is waited for: any thread can listen and say nothing.
-        let uid = peer(&stream)?;
-        if uid != 0 && !owners.contains(&uid) {
-            return None;
+        if peer(&stream).is_none_or(|uid| uid != 0 && !owners.contains(&uid)) {
+            return Err(io::ErrorKind::PermissionDenied.into());
         }
-        stream.set_read_timeout(Some(NOTED_WITHIN)).ok()?;
+        stream.set_read_timeout(Some(NOTED_WITHIN))?;
         let mut said = Vec::new();
         while said.len() <= ENDING.len() {
             let mut byte = [0];
-            (&stream).read_exact(&mut byte).ok()?;
+            (&stream).read_exact(&mut byte)?;
             if byte == *b"\n" {
-                return Some((Self::new(stream), said == ENDING.as_bytes()));
+                return Ok((Self::new(stream), said == ENDING.as_bytes()));
             }
             said.extend(byte);
         }
-        None
+        Err(io::ErrorKind::InvalidData.into())
     }
 
     /// Waits for the last word, and for the end of the daemon.
@@ -243,6 +246,8 @@ pub enum Holder {
     Mounted,
     /// It is not mounted any more; what was written is being made durable.
     Ending(Waiting),
+    /// One has said all, and its process ends: until that is done it may have the image.
+    Ended,
     /// None answers.
     Unknown,
 }
@@ -257,17 +262,28 @@ impl Holder {
         let own = host::effective_user();
         let mut holder = Self::Unknown;
         for address in addresses(Kind::Mount.name(), &suffix) {
-            let noted = connect(&address).ok();
-            let noted = noted.and_then(|stream| Waiting::noted(stream, &[own, owner]));
+            let noted = connect(&address).and_then(|stream| Waiting::noted(stream, &[own, owner]));
             match noted {
                 // Of several that read, one that stays is enough.
-                Some((_, false)) => return Self::Mounted,
-                Some((waiting, true)) => holder = Self::Ending(waiting),
-                None => {}
+                Ok((_, false)) => return Self::Mounted,
+                Ok((waiting, true)) => holder = Self::Ending(waiting),
+                Err(error) if is_of_end(&error) && matches!(holder, Self::Unknown) => {
+                    holder = Self::Ended;
+                }
+                Err(_) => {}
             }
         }
         holder
     }
+}
+
+/// Whether an error is that of a listener whose process ends.
+fn is_of_end(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionRefused, ConnectionReset, UnexpectedEof};
+    matches!(
+        error.kind(),
+        ConnectionRefused | ConnectionReset | UnexpectedEof
+    )
 }
 
 #[cfg(test)]
