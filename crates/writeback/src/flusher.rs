@@ -177,9 +177,10 @@ impl<E: MappingError> Cache<E> {
 
     /// Writes until little enough is unwritten, but a turn's bytes at least: a flusher that ends as
     /// soon as the limit is reached is woken again by the next write, and for no more than that.
-    /// Fails if a pass wrote nothing because of errors;
-    /// that counts if no other writer wrote anything either, nor may yet: several flushers share
-    /// the files, and the one that got the bad one is no measure.
+    ///
+    /// Fails if a pass wrote nothing because of errors. The failure is reported to writers only if
+    /// no other flusher wrote anything either, nor may yet: they share the files, and the one that
+    /// got the bad file is no measure.
     fn flush_background<'a>(
         &'a self,
         flusher: usize,
@@ -222,7 +223,8 @@ impl<E: MappingError> Cache<E> {
     }
 
     /// Wakes one more flusher if there is more to write than one turn brings away, and so much that
-    /// writers have to wait: as long as none does, no processor is taken from them but one.
+    /// writers have to wait. Before that another is woken only by the writes themselves, each time
+    /// there is too much again.
     fn wake_another(&self) {
         let is_alone = self.flushers.count() < 2;
         let domain = self.gate.limits.domain();

@@ -239,7 +239,8 @@ impl Near {
         for id in self.threads() {
             _ = sched_setaffinity(Some(id), &home);
         }
-        self.bystanders().give_back();
+        let own: Vec<ThreadId> = self.threads().collect();
+        self.bystanders().give_back(&home, &own);
         if let Some(leader) = self.leader.get() {
             scheduling::put(*leader, Class::Normal);
         }
@@ -298,6 +299,7 @@ impl Near {
         self.is_over.store(true, SeqCst);
         self.outbox.write_all(&self.device);
         self.wake_resting();
+        self.spread();
         let threads = [&self.answerer, &self.guard];
         for (thread, _) in threads.into_iter().filter_map(OnceLock::get) {
             thread.unpark();

@@ -9,12 +9,12 @@ use crate::scheduling::{self, ThreadId};
 pub(super) struct Bystanders(Vec<(ThreadId, CpuSet)>);
 
 impl Bystanders {
-    /// Finds all threads there are now but these. One that is started later comes everywhere.
-    pub(super) fn find(&mut self, but: &[ThreadId]) {
-        self.give_back();
-        let others = scheduling::threads().filter(|id| !but.contains(id));
+    /// Finds all threads there are now but these.
+    pub(super) fn find(&mut self, own: &[ThreadId]) {
+        debug_assert!(self.0.is_empty(), "what they may use is recorded before");
+        let others = scheduling::threads().filter(|id| !own.contains(id));
         let with_cpus = |id| Some((id, sched_getaffinity(Some(id)).ok()?));
-        self.0.extend(others.filter_map(with_cpus));
+        self.0 = others.filter_map(with_cpus).collect();
     }
 
     /// Has each of them run on other CPUs than this one, if it may use any.
@@ -28,12 +28,17 @@ impl Bystanders {
         }
     }
 
-    /// Has each run where it did before.
-    pub(super) fn give_back(&mut self) {
-        for (id, all) in self.0.drain(..) {
-            if scheduling::is_ours(id) {
-                _ = sched_setaffinity(Some(id), &all);
-            }
+    /// Has each run where it did before. A thread that one of them started meanwhile has inherited
+    /// what was left to it: it runs on `home` from now on.
+    pub(super) fn give_back(&mut self, home: &CpuSet, own: &[ThreadId]) {
+        if self.0.is_empty() {
+            return;
+        }
+        let known = std::mem::take(&mut self.0);
+        for id in scheduling::threads().filter(|id| !own.contains(id)) {
+            let before = known.iter().find(|(other, _)| *other == id);
+            // It fails for one that has ended.
+            _ = sched_setaffinity(Some(id), before.map_or(home, |(_, all)| all));
         }
     }
 }
@@ -61,21 +66,28 @@ mod tests {
             _ = ended.recv();
         });
         let id = named.recv().unwrap();
-        let but: Vec<ThreadId> = scheduling::threads().filter(|it| *it != id).collect();
-        assert!(but.contains(&gettid()));
+        let own: Vec<ThreadId> = scheduling::threads().filter(|it| *it != id).collect();
+        assert!(own.contains(&gettid()));
         let mut bystanders = Bystanders::default();
-        bystanders.find(&but);
+        bystanders.find(&own);
         let on_it = || sched_getaffinity(Some(id)).unwrap().is_set(cpu);
         bystanders.leave(cpu);
         assert!(!on_it());
-        bystanders.give_back();
+        bystanders.give_back(&all, &own);
         assert!(on_it());
         // One that may use no other CPU stays.
         let one = scheduling::only(cpu).unwrap();
         sched_setaffinity(Some(id), &one).unwrap();
-        bystanders.find(&but);
+        bystanders.find(&own);
         bystanders.leave(cpu);
         assert!(on_it());
+        // One that was started since has what it inherited, and gets all.
+        let mut rest = all;
+        rest.unset(cpu);
+        bystanders.0 = vec![(gettid(), all)];
+        sched_setaffinity(Some(id), &rest).unwrap();
+        bystanders.give_back(&all, &own);
+        assert!(on_it() && sched_getaffinity(Some(id)).unwrap().count() == all.count());
         drop(end);
         other.join().unwrap();
         assert!(scheduling::is_ours(gettid()) && !scheduling::is_ours(Pid::INIT));
