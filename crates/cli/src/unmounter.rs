@@ -14,11 +14,16 @@ use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use uext4_fuse::mount::{Error, Mounted};
 use uext4_fuse::mountinfo::Number;
+use uext4_fuse::report::report;
+use uext4_fuse::session::Ender;
+use uext4_remote::changes::Observer;
 
 use crate::failure::Failure;
 use crate::mount_failure::mount_failure;
@@ -152,6 +157,40 @@ pub fn wait(dir: &Path, number: Option<Number>) -> Result<(), Failure> {
     }
     let ended = end(&Mounted::known(dir, number));
     ended.map_err(|error| mount_failure(&error))
+}
+
+/// Unmounts. A failure is printed, because no caller is left to return it to.
+pub fn unmount(unmounter: &Mutex<Unmounter>) {
+    let mut unmounter = unmounter.lock().unwrap_or_else(PoisonError::into_inner);
+    if !unmounter.end() {
+        report(&format!(
+            "{0}: still mounted: `umount -l {0}` takes it away",
+            unmounter.dir().display()
+        ));
+    }
+}
+
+/// Unmounts when a signal asks for the end, by a thread of its own, which is never waited for.
+/// Before that, `kernel` has the kernel write what it holds: where files are open, the connection
+/// is cut, and syncfs does not wait for a mount of FUSE.
+pub fn end_at_signals(
+    mut signals: Signals,
+    unmounter: Arc<Mutex<Unmounter>>,
+    ender: Ender,
+    kernel: Option<Arc<dyn Observer>>,
+) {
+    thread::spawn(move || {
+        for _ in signals.forever() {
+            // By now others may be mounted where it was.
+            if !ender.has_ended() {
+                if let Some(kernel) = &kernel {
+                    kernel.write_back();
+                }
+                unmount(&unmounter);
+                ender.end();
+            }
+        }
+    });
 }
 
 #[cfg(test)]

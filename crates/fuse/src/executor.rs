@@ -136,19 +136,30 @@ impl Executor {
 
     /// Has a job done by another thread, or by this one where there is no other.
     pub fn run(&self, job: impl FnOnce() + Send + 'static) {
+        if let Some(job) = self.enqueue(job) {
+            job();
+        }
+    }
+
+    /// Has a job done by another thread; drops it where there is no other.
+    pub fn run_elsewhere(&self, job: impl FnOnce() + Send + 'static) {
+        drop(self.enqueue(job));
+    }
+
+    /// Leaves a job to the pool; gives it back if that has ended, or no thread can be started.
+    fn enqueue(&self, job: impl FnOnce() + Send + 'static) -> Option<Job> {
         let panic_guard = self.panic_guard.clone();
         let job = move || {
             panic_guard.catch(job);
         };
         let mut pool = lock(&self.shared.pool);
         if pool.ends {
-            drop(pool);
-            return job();
+            return Some(Box::new(job));
         }
         pool.jobs.push_back(Box::new(job));
         if pool.idle >= pool.jobs.len() || pool.threads.len() >= POOL_MAX {
             self.shared.has_jobs.notify_one();
-            return;
+            return None;
         }
         let shared = Arc::clone(&self.shared);
         let name = "uext4-executor".to_owned();
@@ -157,15 +168,10 @@ impl Executor {
             work(&shared);
         }) {
             Ok(thread) => pool.threads.push(thread),
-            Err(_) if pool.threads.is_empty() => {
-                let job = pool.jobs.pop_back();
-                drop(pool);
-                if let Some(job) = job {
-                    job();
-                }
-            }
+            Err(_) if pool.threads.is_empty() => return pool.jobs.pop_back(),
             Err(_) => {}
         }
+        None
     }
 
     /// Calls `ending` when the pause of a request is over, or earlier if it is interrupted or all

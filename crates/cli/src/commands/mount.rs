@@ -5,8 +5,7 @@ use std::io::{self, Write};
 use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
+use std::sync::{Arc, Mutex};
 
 use clap::builder::ArgPredicate;
 use clap::{Arg, Args};
@@ -20,11 +19,12 @@ use uext4_fuse::mount::{self, Mounted};
 use uext4_fuse::omitted::{Omitted, XattrSearch, find_xattr};
 use uext4_fuse::readahead::Readahead;
 use uext4_fuse::report::report;
-use uext4_fuse::session::{self, Ender, How, PAYLOADS_MAX, Session};
+use uext4_fuse::session::{self, How, PAYLOADS_MAX, Session};
 use uext4_fuse::unmount_status::UnmountStatus;
 use uext4_fuse::writeback_cache::{self, WritebackCache};
 use uext4_fuse::{Served, Server, Validity};
 use uext4_ondisk::features::RoCompat;
+use uext4_remote::changes::Observer;
 use uext4_remote::server::Server as Operations;
 use uext4_remote::snapshot::Disk;
 
@@ -47,7 +47,7 @@ use crate::open;
 use crate::part;
 use crate::sandbox::{self, Sandbox};
 use crate::trace;
-use crate::unmounter::Unmounter;
+use crate::unmounter::{Unmounter, end_at_signals, unmount};
 
 /// The share of the memory that requests get: half of it for their contents, half for the data of
 /// writers that wait.
@@ -193,6 +193,8 @@ struct Begun {
     unmount_status: Option<UnmountStatus>,
     confined: Sandbox,
     socket: Option<Socket>,
+    /// The kernel, which can be asked to write; none of a mount for reading.
+    kernel: Option<Arc<dyn Observer>>,
 }
 
 /// Mounts, and serves until it is unmounted.
@@ -403,7 +405,8 @@ fn serve(args: &MountArgs, options: &MountOptions, opened: &Opened) -> Result<Se
     };
     let begun = begin(options, fs, mount, &metrics, is_confined);
     let begun = begun.inspect_err(|_| unmount(&unmounter))?;
-    end_at_signals(signals, Arc::clone(&unmounter), begun.session.ender());
+    let ender = begun.session.ender();
+    end_at_signals(signals, Arc::clone(&unmounter), ender, begun.kernel);
     let filter = || {
         if is_confined {
             metrics.set_sandbox(sandbox::filter(begun.confined, opened.resizable));
@@ -473,7 +476,9 @@ fn begin(
     // It fails for all but root, whose mounts alone read further ahead.
     _ = readahead.map(|mut readahead| readahead.set());
     metrics.set_transport(session.transport(), session.placed());
-    let operations = session.operations(number).map(|operations| Operations {
+    let operations = session.operations(number);
+    let kernel = operations.as_ref().map(|it| Arc::clone(&it.observer));
+    let operations = operations.map(|operations| Operations {
         disk: mount.disk,
         grower: Some(Arc::new(Resize)),
         ..operations
@@ -484,6 +489,7 @@ fn begin(
         unmount_status,
         confined,
         socket,
+        kernel,
     })
 }
 
@@ -570,28 +576,4 @@ fn no_rings(what: &str) -> Failure {
         "as root, write Y to /sys/module/fuse/parameters/enable_uring (Linux 6.14 or newer), or leave \
          the option out",
     )
-}
-
-/// Unmounts. A failure is printed, because no caller is left to return it to.
-fn unmount(unmounter: &Mutex<Unmounter>) {
-    let mut unmounter = unmounter.lock().unwrap_or_else(PoisonError::into_inner);
-    if !unmounter.end() {
-        report(&format!(
-            "{0}: still mounted: `umount -l {0}` takes it away",
-            unmounter.dir().display()
-        ));
-    }
-}
-
-/// Unmounts when a signal asks for the end. The thread is never waited for.
-fn end_at_signals(mut signals: Signals, unmounter: Arc<Mutex<Unmounter>>, ender: Ender) {
-    thread::spawn(move || {
-        for _ in signals.forever() {
-            // By now others may be mounted where it was.
-            if !ender.has_ended() {
-                unmount(&unmounter);
-                ender.end();
-            }
-        }
-    });
 }

@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::process::Command;
 
-use rustix::fs::SeekFrom;
+use rustix::fs::{AtFlags, CWD, SeekFrom, Timespec, Timestamps};
 use rustix::io::Errno;
 
 use crate::host::{UEXT4, run, text, uext4_ok, unmount_lazily};
@@ -145,4 +145,53 @@ fn a_file_that_replaces_another_is_written_before() {
         .args(["cat", text(&mount.image()), "/settings"])
         .output();
     assert!(output.unwrap().stdout == [2; 60_000]);
+}
+
+#[test]
+fn a_daemon_that_is_asked_to_end_asks_the_kernel_first() {
+    let Some(mut mount) = mount(128) else {
+        return;
+    };
+    let dir = mount.dir();
+    let daemon = mount.daemon();
+    // Each page is a request of its own.
+    let mut contents = vec![0; 9999 * 4096];
+    let file = held(&dir.join("held"), b"x");
+    for (at, page) in contents.chunks_mut(4096).enumerate().step_by(2) {
+        page.fill(at as u8 | 1);
+        file.write_all_at(page, at as u64 * 4096).unwrap();
+    }
+    run("kill", &["-TERM", &daemon]);
+    wait_for_end(&daemon);
+    drop(file);
+    unmount_lazily(&dir);
+    mount.is_gone();
+    let image = mount.image();
+    assert!(uext4_ok(&["cat", text(&image), "/held"]) == contents);
+}
+
+#[test]
+fn programs_set_no_times_of_immutable_files() {
+    let Some(mount) = mount(64) else {
+        return;
+    };
+    let path = mount.dir().join("file");
+    fs::write(&path, b"fixed").unwrap();
+    run("chattr", &["+i", text(&path)]);
+    let omitted = Timespec {
+        tv_sec: 0,
+        tv_nsec: rustix::fs::UTIME_OMIT,
+    };
+    let times = Timestamps {
+        last_access: omitted,
+        last_modification: Timespec {
+            tv_sec: 7,
+            tv_nsec: 7,
+        },
+    };
+    let set = rustix::fs::utimensat(CWD, &path, &times, AtFlags::empty());
+    assert_eq!(set, Err(Errno::PERM));
+    run("chattr", &["-i", text(&path)]);
+    rustix::fs::utimensat(CWD, &path, &times, AtFlags::empty()).unwrap();
+    mount.judged();
 }
