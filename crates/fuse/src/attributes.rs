@@ -22,7 +22,7 @@ const CUT_MAX: u64 = 4 << 20;
 
 /// GETATTR; with a handle, if not 0, the kernel is about to write or read through it.
 pub fn getattr(server: &Server, id: u64, handle: u64, out: &mut Out<'_>) -> Result<()> {
-    server.report_lost(handle)?;
+    server.handles.take_lost(handle).map_or(Ok(()), Err)?;
     let node = server.nodes.get(id)?;
     out.put(&attr_out(server, &node))
 }
@@ -61,8 +61,8 @@ pub fn setattr(
         let (server, pending_reply) = (Arc::clone(server), caller.pending_reply());
         let executor = Arc::clone(&server);
         server.executor.run(move || {
-            let set =
-                set(&executor.owners, &node, &header, &it).map(|()| attr_out(&executor, &node));
+            let set = set(&executor.owners, &node, &header, &it, false);
+            let set = set.map(|()| attr_out(&executor, &node));
             pending_reply.answer(
                 set.as_ref()
                     .map(|attr| attr.as_bytes())
@@ -71,7 +71,9 @@ pub fn setattr(
         });
         return Answer::Later;
     }
-    let set = set(&server.owners, &node, &header, &it).map(|()| attr_out(server, &node));
+    let notes_writes = server.notes_writes(&header, &it);
+    let set = set(&server.owners, &node, &header, &it, notes_writes);
+    let set = set.map(|()| attr_out(server, &node));
     set.and_then(|attr| out.put(&attr)).into()
 }
 
@@ -87,13 +89,23 @@ fn stored(server: &Server, it: SetattrIn) -> Result<SetattrIn> {
     })
 }
 
-fn set(owners: &Owners, node: &Node, header: &InHeader, it: &SetattrIn) -> Result<()> {
+/// `notes_writes`: the kernel notes the times of writes that it has taken in.
+fn set(
+    owners: &Owners,
+    node: &Node,
+    header: &InHeader,
+    it: &SetattrIn,
+    notes_writes: bool,
+) -> Result<()> {
     let inode = node.for_caller(header)?;
     // What sets nothing the engine does not look at.
     if it.valid & !fattr::CTIME == 0 && inode.inode().has(InodeFlags::IMMUTABLE) {
         return Err(Errno::EPERM);
     }
-    let wanted = wanted(owners, header, it, || inode.inode());
+    let wanted = SetAttributes {
+        notes_writes,
+        ..wanted(owners, header, it, || inode.inode())
+    };
     // Of others it comes before a write, which says itself what is to be dropped; and there is
     // `chown(-1, -1)`, which is not theirs to do.
     let is_owner = || is_root(header) || owners.is_owner(header, &inode.inode());

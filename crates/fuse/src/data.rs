@@ -41,7 +41,7 @@ pub fn open(
         prepare(&server.owners, header, &node, it)?;
         before.settle(inode, &**caller.channel());
     }
-    put_opened(server, &opened(server, &node, it.flags), out)
+    put_opened(server, &opened(server, header, &node, it.flags), out)
 }
 
 /// The file that a request writes: by the handle that it was opened with, so that writing counts as
@@ -221,9 +221,14 @@ pub fn write(
 }
 
 fn writing(server: &Server, header: &InHeader, it: &WriteIn) -> Result<Writing> {
-    let inode = written_file(server, header, it.fh)?;
-    let append = it.flags & flag::APPEND != 0 && inode.inode().has(InodeFlags::APPEND);
     let is_whole = it.write_flags & WRITE_CACHE != 0;
+    let inode = match server.handles.of_node(it.fh, header.nodeid) {
+        // No caller comes with what the kernel writes back: the one that opened the file counts,
+        // or any could use what is reserved for root.
+        Some(opened) if is_whole => OpenInode::clone(&opened),
+        _ => written_file(server, header, it.fh)?,
+    };
+    let append = it.flags & flag::APPEND != 0 && inode.inode().has(InodeFlags::APPEND);
     if !is_whole {
         check_direct(it.flags, it.offset, it.size)?;
     }
@@ -344,6 +349,8 @@ pub fn fsync(
     };
     let waiting = caller.waiting();
     if let Some(inode) = server.handles.get(handle) {
+        // What it had to hear of before, the kernel has just reported: it asks only after that.
+        _ = server.handles.take_lost(handle);
         return match waiting {
             Some(_waiting) => sync(&inode).into(),
             None => later(server, caller, move || sync(&inode)),

@@ -179,7 +179,7 @@ impl Server {
             Operation::Unlink(name) => names::unlink(self, id, name),
             Operation::Rmdir(name) => names::rmdir(self, id, name),
             Operation::Getattr(handle) => attributes::getattr(self, id, handle, out),
-            Operation::Flush(handle) if self.gathers() => self.report_lost(handle),
+            Operation::Flush(handle) => self.flush(handle),
             Operation::Statx => attributes::statx(self, id, out),
             Operation::Readlink => names::readlink(self, id, out),
             Operation::Read(it) => data::read(self, id, &it, out),

@@ -9,22 +9,25 @@
 //! * Data may be lost that a program has written: no space, no quota, an error. The kernel reports
 //!   it to fsync, and to the first who closes the file, who may be another; and a program that only
 //!   writes would go on for ever. So each opening for writing has a note of its own
-//!   ([`Handles::lose`](crate::handles::Handles::lose)), which FLUSH reports when it is closed, and
-//!   the GETATTR that the kernel sends before a write once it has forgotten the attributes.
+//!   ([`Handles::lose`](crate::handles::Handles::lose)). FLUSH reports it at each close of a
+//!   descriptor, and the GETATTR that the kernel sends before a write, once it has forgotten the
+//!   attributes, reports and ends it, as does an fsync.
 //! * Where less space is left than the kernel may hold
 //!   ([`held_max`](crate::writeback_cache::held_max)), files are opened past its cache: their
 //!   writes report what they find.
 //! * What depends on contents asks the kernel for them first: a rename over another file, data and
 //!   holes that are looked for, flags that forbid writing, commands of other processes.
 //!
-//! Only the last close of a file leaves nothing with the kernel, so what it may hold is what is
-//! open for writing. The thread that asks waits until the kernel has written, and other threads
-//! serve that: it is one of [`Server::askers`](crate::server::Server), which do nothing else.
+//! When the last opening for writing ends, the kernel has written all: what it may hold is of
+//! files that are open for writing. The thread that asks waits until the kernel has written, and
+//! other threads serve that: it is one of [`Server::askers`](crate::server::Server), which do
+//! nothing else.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::abi::flags::{WRITE_CACHE, init};
+use crate::abi::flags::{WRITE_CACHE, fattr, init};
+use crate::abi::{InHeader, SetattrIn};
 use crate::errno::{Errno, Result};
 use crate::pending_reply::Channel;
 use crate::request::Operation;
@@ -58,10 +61,20 @@ impl Server {
         job: impl FnOnce() + Send + 'static,
     ) {
         let (server, channel) = (Arc::clone(self), Arc::clone(channel));
-        self.askers.run(move || {
+        // Without a thread the job is dropped, and its pending reply answers EIO: a thread that
+        // serves the kernel must not wait for it.
+        self.askers.run_elsewhere(move || {
             channel.write_back(id);
             server.executor.run(job);
         });
+    }
+
+    /// Whether a SETATTR is the kernel's own, of the times of writes that it has taken in. It names
+    /// a handle then, which no program's call for times does.
+    pub(crate) fn notes_writes(&self, header: &InHeader, it: &SetattrIn) -> bool {
+        const NOTED: u32 = fattr::FH | fattr::MTIME | fattr::CTIME;
+        let is_open = || self.handles.of_node(it.fh, header.nodeid).is_some();
+        it.valid == NOTED && self.gathers() && is_open()
     }
 
     /// What is to be done where a request of this kind has ended with an error: of data that the
@@ -86,18 +99,23 @@ impl Server {
             return;
         }
         self.handles.lose(id, error);
-        // By another thread: the inode may be on its way out of the kernel, which then waits for
-        // the answer to this write.
+        // By another thread or not at all: the inode may be on its way out of the kernel, which
+        // then waits for the answer to this write.
         let channel = Arc::clone(channel);
-        self.askers.run(move || channel.forget_attributes(id));
+        self.askers
+            .run_elsewhere(move || channel.forget_attributes(id));
     }
 
-    /// Why data were lost that a handle has to hear of; `Ok` if none were.
-    pub(crate) fn report_lost(&self, handle: u64) -> Result<()> {
-        match self.handles.take_lost(handle) {
-            Some(error) => Err(error),
-            None => Ok(()),
+    /// FLUSH: a descriptor of an opening is closed. What was lost is reported to each who closes
+    /// one: the first may be of a child that has written nothing.
+    ///
+    /// # Errors
+    /// `ENOSYS` where the kernel gathers nothing; why data were lost.
+    pub(crate) fn flush(&self, handle: u64) -> Result<()> {
+        if !self.gathers() {
+            return Err(Errno::ENOSYS);
         }
+        self.handles.lost(handle).map_or(Ok(()), Err)
     }
 }
 
@@ -109,10 +127,10 @@ mod tests {
     use zerocopy::IntoBytes;
 
     use super::*;
-    use crate::abi::flags::{GETATTR_FH, fattr, fopen};
+    use crate::abi::flags::{GETATTR_FH, fopen};
     use crate::abi::{
-        AttrOut, FallocateIn, FlushIn, GetattrIn, IoctlIn, LseekIn, LseekOut, OpenIn, OpenOut,
-        Rename2In, SetattrIn, WriteIn, WriteOut, opcode,
+        AttrOut, FallocateIn, FlushIn, FsyncIn, GetattrIn, IoctlIn, LseekIn, LseekOut, OpenIn,
+        OpenOut, Rename2In, WriteIn, WriteOut, opcode,
     };
     use crate::sync_policy::SyncPolicy;
     use crate::testing::Client;
@@ -149,6 +167,15 @@ mod tests {
             ..FlushIn::default()
         };
         client.ask(opcode::FLUSH, id, it.as_bytes()).map(|_| ())
+    }
+
+    /// As the kernel asks once it has reported itself what was lost.
+    fn fsync(client: &Client, id: u64, fh: u64) {
+        let it = FsyncIn {
+            fh,
+            ..FsyncIn::default()
+        };
+        client.ask(opcode::FSYNC, id, it.as_bytes()).unwrap();
     }
 
     /// As the kernel asks before a write.
@@ -203,8 +230,11 @@ mod tests {
         assert_eq!(flush(&client, file, one), Ok(()));
         let lost = write(&client, file, 0, &[1; 9000], WRITE_CACHE);
         assert_eq!(lost, Err(Errno::ENOSPC));
-        // The one that closes first takes nothing from the other.
+        // The one that closes first takes nothing from the other, and a descriptor that is closed
+        // nothing from those that are left.
         assert_eq!(flush(&client, file, one), Err(Errno::ENOSPC));
+        assert_eq!(flush(&client, file, one), Err(Errno::ENOSPC));
+        fsync(&client, file, one);
         assert_eq!(flush(&client, file, one), Ok(()));
         assert_eq!(attributes(&client, file, two).unwrap_err(), Errno::ENOSPC);
         assert!(attributes(&client, file, two).is_ok());
@@ -214,6 +244,48 @@ mod tests {
             client.forgotten().contains(&file)
         });
         assert!(asks, "the kernel has to ask before the next write");
+    }
+
+    #[test]
+    fn the_kernel_writes_for_who_has_opened_the_file() {
+        let client = Client::with_writeback_cache();
+        let file = client.create(1, b"file");
+        let handle = open(&client, file, 1).fh;
+        let volume = client.server.file_system().volume().unwrap();
+        let statfs = volume.statfs();
+        assert!(statfs.free > statfs.available + 10, "blocks for root");
+        fill(&client, 0);
+        // As the kernel sends it: without a caller, which is root's number.
+        let root = client.asking_as_root();
+        let it = WriteIn {
+            fh: handle,
+            size: 9000,
+            write_flags: WRITE_CACHE,
+            ..WriteIn::default()
+        };
+        let body = [it.as_bytes(), &[1; 9000]].concat();
+        let written = root.ask(opcode::WRITE, file, &body);
+        assert_eq!(written, Err(Errno::ENOSPC));
+        // What root writes itself finds them.
+        assert_eq!(write(&root, file, 0, &[1; 9000], 0), Ok(9000));
+    }
+
+    #[test]
+    fn no_file_is_replaced_by_one_whose_contents_were_lost() {
+        let client = Client::with_writeback_cache();
+        client.create(1, b"old");
+        let new = client.create(1, b"new");
+        fill(&client, 0);
+        let lost = write(&client, new, 0, &[1; 9000], WRITE_CACHE);
+        assert_eq!(lost, Err(Errno::ENOSPC));
+        let it = Rename2In {
+            newdir: 1,
+            ..Rename2In::default()
+        };
+        let body = [it.as_bytes(), b"new\0old\0"].concat();
+        let renamed = client.ask(opcode::RENAME2, 1, &body);
+        assert_eq!(renamed, Err(Errno::ENOSPC));
+        assert_eq!(client.lookup(1, b"new").unwrap().nodeid, new);
     }
 
     #[test]
@@ -298,6 +370,7 @@ mod tests {
         let client = Client::with_writeback_cache().asking_as_root();
         let file = client.create(1, b"file");
         client.write(file, 0, b"begun");
+        let handle = open(&client, file, 1).fh;
         let set = |flags: InodeFlags| {
             let it = IoctlIn {
                 cmd: SETFLAGS,
@@ -317,15 +390,17 @@ mod tests {
         let lost = write(&client, file, 0, b"x", WRITE_CACHE);
         assert_eq!(lost, Err(Errno::EPERM));
         let times = SetattrIn {
-            valid: fattr::MTIME | fattr::CTIME,
+            valid: fattr::MTIME | fattr::CTIME | fattr::FH,
+            fh: handle,
             mtime: 5,
             ctime: 6,
             ..SetattrIn::default()
         };
         let set: AttrOut = client.get(opcode::SETATTR, file, times.as_bytes()).unwrap();
         assert_eq!((set.attr.mtime, set.attr.ctime), (5, 6));
+        // As utimensat comes from a kernel that keeps times itself.
         let programs = SetattrIn {
-            valid: fattr::MTIME,
+            valid: fattr::MTIME | fattr::CTIME,
             ..times
         };
         let refused = client.ask(opcode::SETATTR, file, programs.as_bytes());

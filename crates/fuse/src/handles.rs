@@ -52,8 +52,8 @@ impl Handles {
         &self.parts[handle as usize % PARTS]
     }
 
-    /// A handle of an inode that was opened for writing. From now on it is informed of what goes
-    /// wrong.
+    /// A handle of an inode that was opened for writing, by the caller for whom it acts. From now
+    /// on it is informed of what goes wrong.
     pub fn open(&self, inode: &OpenInode) -> u64 {
         let handle = self.next.fetch_add(1, Relaxed);
         let inode = Arc::new(inode.reopened().for_writing());
@@ -110,6 +110,21 @@ impl Handles {
         self.part(handle).lock().get_mut(&handle)?.lost.take()
     }
 
+    /// The same, which stays to be heard of: a descriptor of many is closed.
+    pub fn lost(&self, handle: u64) -> Option<Errno> {
+        self.part(handle).lock().get(&handle)?.lost
+    }
+
+    /// Why data of a node were lost of which some opening has not heard yet.
+    pub fn lost_of(&self, id: u64) -> Option<Errno> {
+        let of_node = |it: &&Opening| node_of(it.inode.ino().0.into()) == id;
+        let in_part = |part: &Mutex<FxHashMap<u64, Opening>>| {
+            let part = part.lock();
+            part.values().filter(of_node).find_map(|it| it.lost)
+        };
+        self.parts.iter().find_map(in_part)
+    }
+
     /// The end of a handle. Gives the inode: any thread that drops it may delete it with that.
     pub fn release(&self, handle: u64) -> Option<Arc<OpenInode>> {
         let opening = self.part(handle).lock().remove(&handle);
@@ -130,7 +145,7 @@ mod tests {
     use uext4::{Creation, NewInode};
 
     use super::*;
-    use crate::abi::EntryOut;
+    use crate::abi::{EntryOut, InHeader};
     use crate::names::reply_opened;
     use crate::nodes::Node;
     use crate::reply::Out;
@@ -145,7 +160,7 @@ mod tests {
             let node = Node::Writable(file.unwrap());
             let mut bytes = vec![0; room];
             let mut out = Out::new(&mut bytes);
-            reply_opened(&client.server, node, 2, &mut out).unwrap_err();
+            reply_opened(&client.server, &InHeader::default(), node, 2, &mut out).unwrap_err();
             assert!(client.server.handles.inodes().is_empty(), "{room}");
         }
     }

@@ -99,8 +99,8 @@ fn set_flags(
     caller: &RequestContext<'_>,
 ) -> Answer {
     let node = server.nodes.get(header.nodeid);
-    let may_hold = |node: Arc<Node>| server.gathers() && node.is_open_for_writing();
-    if !node.is_ok_and(may_hold) {
+    let may_hold = |node: Arc<Node>| node.is_open_for_writing();
+    if !server.gathers() || !forbids_writing(it.cmd, data) || !node.is_ok_and(may_hold) {
         return answer(server, header, it, data, out).into();
     }
     let (all, pending_reply) = (Arc::clone(server), caller.pending_reply());
@@ -115,6 +115,21 @@ fn set_flags(
         pending_reply.answer(answered.map(|()| out.filled()));
     });
     Answer::Later
+}
+
+/// Whether the flags that are set forbid some writing.
+fn forbids_writing(cmd: u32, data: &[u8]) -> bool {
+    let fixed = InodeFlags::IMMUTABLE | InodeFlags::APPEND;
+    match cmd {
+        FS_IOC_FSSETXATTR => Fsxattr::read_from_prefix(data).is_ok_and(|(it, _)| {
+            let named = XFLAGS.iter().filter(|(flag, _)| fixed.contains(*flag));
+            named
+                .into_iter()
+                .any(|(_, xflag)| it.fsx_xflags & xflag != 0)
+        }),
+        _ => u32::read_from_prefix(data)
+            .is_ok_and(|(flags, _)| InodeFlags::from_bits_retain(flags).intersects(fixed)),
+    }
 }
 
 fn answer(

@@ -330,7 +330,8 @@ impl Mounted {
         if matches!(busy, Error::NotMounted { .. }) {
             return Err(busy);
         }
-        // What was changed through mappings is in the kernel until now.
+        // What was changed through mappings is in the kernel until now. This begins to write it,
+        // and does not wait: who can ask the kernel (`KernelCache::write_back`) does so before.
         if let Ok(dir) = File::open(&self.dir) {
             _ = rustix::fs::syncfs(dir);
         }

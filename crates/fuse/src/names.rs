@@ -147,12 +147,11 @@ fn must_see_reads(node: &Node, flags: u32) -> bool {
     }
 }
 
-/// How a file that was opened is cached, and its handle if it is to be written.
-pub fn opened(server: &Server, node: &Node, flags: u32) -> OpenOut {
-    let fh = match node {
-        Node::Writable(inode) if flags & flag::ACCMODE != 0 && !server.omitted.opens => {
-            server.handles.open(inode)
-        }
+/// How a file that a caller opened is cached, and its handle if it is to be written.
+pub fn opened(server: &Server, header: &InHeader, node: &Node, flags: u32) -> OpenOut {
+    let writes = flags & flag::ACCMODE != 0 && !server.omitted.opens;
+    let fh = match node.for_caller(header) {
+        Ok(inode) if writes => server.handles.open(&inode),
         _ => 0,
     };
     // Kernels before 5.15 keep the pages of a file that is cut when it is opened.
@@ -191,12 +190,18 @@ pub fn create(
         made => made?,
     };
     let node = Node::Writable(file);
-    reply_opened(server, node, it.flags, out)
+    reply_opened(server, header, node, it.flags, out)
 }
 
-/// What a file is answered that was made and opened. One that cannot be answered is not open.
-pub fn reply_opened(server: &Server, node: Node, flags: u32, out: &mut Out<'_>) -> Result<()> {
-    let opened = opened(server, &node, flags);
+/// What a file is answered that a caller made and opened. One that cannot be answered is not open.
+pub fn reply_opened(
+    server: &Server,
+    header: &InHeader,
+    node: Node,
+    flags: u32,
+    out: &mut Out<'_>,
+) -> Result<()> {
+    let opened = opened(server, header, &node, flags);
     server
         .reply_entry(node, out)
         .inspect_err(|_| drop(server.handles.release(opened.fh)))?;
@@ -217,7 +222,7 @@ pub fn tmpfile(server: &Server, header: &InHeader, it: &CreateIn, out: &mut Out<
         .for_caller(header)?
         .create_unnamed(NewInode::File, &how)?;
     let node = Node::Writable(file);
-    reply_opened(server, node, it.flags, out)
+    reply_opened(server, header, node, it.flags, out)
 }
 
 /// LINK.

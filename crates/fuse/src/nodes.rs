@@ -52,7 +52,7 @@ impl Node {
         }
     }
 
-    /// Whether a program has it open for writing.
+    /// Whether any user has it open for writing: a program, or a command of another process.
     pub fn is_open_for_writing(&self) -> bool {
         match self {
             Self::Writable(inode) => inode.is_open_for_writing(),

@@ -52,7 +52,11 @@ pub fn rename(
     if let Some(id) = server.held_by_kernel(&moved, old.name, new.name) {
         let (names, pending_reply) = (names(), caller.pending_reply());
         server.after_kernel_wrote(id, caller.channel(), move || {
-            moved.rename(&all, &header, &names, pending_reply);
+            // The old contents are not to go where the new ones were just lost.
+            match all.handles.lost_of(id) {
+                Some(error) => pending_reply.answer(Err(error)),
+                None => moved.rename(&all, &header, &names, pending_reply),
+            }
         });
         return Answer::Later;
     }

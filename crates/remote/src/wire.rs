@@ -490,6 +490,7 @@ impl From<Change> for SetAttributes {
             flags: change.flags.map(InodeFlags::from_bits_retain),
             projid: change.projid,
             generation: change.generation,
+            notes_writes: false,
         }
     }
 }

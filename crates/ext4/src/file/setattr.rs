@@ -52,6 +52,9 @@ pub struct SetAttributes {
     pub mtime: Option<SetTime>,
     /// Last change of the inode; by default the current time.
     pub ctime: Option<SetTime>,
+    /// The times are those of writes that a cache above the engine has taken in, and no program
+    /// sets them: they were permitted then, whatever flags the file has now.
+    pub notes_writes: bool,
     /// Flags that chattr may set; other flags stay.
     pub flags: Option<InodeFlags>,
     /// Project.
@@ -73,15 +76,15 @@ impl SetAttributes {
         *self == times && [self.atime, self.mtime, self.ctime].into_iter().all(is_now)
     }
 
-    /// Whether this only sets times that a cache above the engine has noted of writes: the time of
-    /// change is among them, which no program sets.
+    /// Whether this only sets times that a cache above the engine has noted of writes.
     fn only_notes_writes(&self) -> bool {
         let times = Self {
             mtime: self.mtime,
             ctime: self.ctime,
+            notes_writes: true,
             ..Self::default()
         };
-        *self == times && self.ctime.is_some()
+        *self == times
     }
 
     /// The flags of an inode that forbid the change: an append-only file may be touched, and may
