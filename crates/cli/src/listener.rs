@@ -167,6 +167,7 @@ impl Listener {
         Needed {
             removable: socket.and_then(|path| path.parent()),
             writable: self.file.as_ref().and_then(|path| path.parent()),
+            leaves_idle: false,
         }
     }
 

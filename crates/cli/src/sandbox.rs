@@ -28,7 +28,7 @@ use landlock::{
     RulesetCreatedAttr, RulesetError, RulesetStatus, Scope, make_bitflags, path_beneath_rules,
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
+use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen as Len, SeccompCmpOp as Op, SeccompCondition,
     SeccompFilter, SeccompRule,
@@ -50,12 +50,14 @@ pub struct Needed<'a> {
     pub removable: Option<&'a Path>,
     /// That of a file that is written anew, and takes the place of the one before.
     pub writable: Option<&'a Path>,
+    /// Whether threads enter SCHED_IDLE and leave it again, as those of rings do.
+    pub leaves_idle: bool,
 }
 
 /// What holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sandbox {
-    /// No capability.
+    /// No capability, but perhaps CAP_SYS_NICE: see [`confine`].
     pub capabilities: bool,
     /// No path, or only some of the rules.
     pub landlock: bool,
@@ -64,35 +66,41 @@ pub struct Sandbox {
 }
 
 /// Gives up capabilities and paths, for this thread and all that it starts.
+///
+/// Where threads must get out of SCHED_IDLE and RLIMIT_NICE cannot be raised to allow it (root
+/// without CAP_SYS_RESOURCE, as in containers), CAP_SYS_NICE is kept if it is there. Of what that
+/// permits, the filter leaves the classes of threads that share the processor, and their CPUs.
 pub fn confine(needed: Needed<'_>) -> Sandbox {
-    allow_ordinary_niceness();
-    let none = CapabilitySets {
-        effective: CapabilitySet::empty(),
-        permitted: CapabilitySet::empty(),
+    let kept = match needed.leaves_idle && !allow_ordinary_niceness() {
+        true => CapabilitySet::SYS_NICE,
+        false => CapabilitySet::empty(),
+    };
+    let kept = capabilities(None).map_or(CapabilitySet::empty(), |now| now.effective & kept);
+    let left = CapabilitySets {
+        effective: kept,
+        permitted: kept,
         inheritable: CapabilitySet::empty(),
     };
     Sandbox {
         landlock: restrict(needed).unwrap_or(false),
-        capabilities: set_capabilities(None, none).is_ok(),
+        capabilities: set_capabilities(None, left).is_ok(),
         seccomp: false,
     }
 }
 
-/// Where this is a privileged process, lets its threads get out of SCHED_IDLE later, with the
-/// niceness that all processes begin with: a mount over io_uring has threads in that class for a
-/// while.
-fn allow_ordinary_niceness() {
+/// Lets threads get out of SCHED_IDLE later, with the niceness that all processes begin with, if
+/// this process may raise the limit. Returns whether they can.
+fn allow_ordinary_niceness() -> bool {
     // What RLIMIT_NICE calls the niceness 0.
     const ORDINARY: u64 = 20;
     let now = getrlimit(Resource::Nice);
-    if now.current.is_some_and(|limit| limit < ORDINARY) {
-        let limit = Rlimit {
-            current: Some(ORDINARY),
-            maximum: now.maximum.map(|limit| limit.max(ORDINARY)),
-        };
-        // It fails for an ordinary user, whose rings have no such threads.
-        _ = setrlimit(Resource::Nice, limit);
-    }
+    let is_enough = now.current.is_none_or(|limit| limit >= ORDINARY);
+    let limit = Rlimit {
+        current: Some(ORDINARY),
+        maximum: now.maximum.map(|limit| limit.max(ORDINARY)),
+    };
+    // It fails for an ordinary user, whose rings then have no such threads.
+    is_enough || setrlimit(Resource::Nice, limit).is_ok()
 }
 
 /// Whether the kernel has Landlock. Nothing is restricted.
@@ -223,16 +231,7 @@ fn conditions(resizable: Option<RawFd>) -> Vec<(i64, Vec<Condition>)> {
     // The type of a socket, without its flags.
     let socket_type = Op::MaskedEq(0xF);
     let own = u64::from(std::process::id());
-    let [other, batch] = [libc::SCHED_OTHER, libc::SCHED_BATCH].map(libc::c_int::unsigned_abs);
     let mut all = vec![
-        (
-            libc::SYS_sched_setscheduler,
-            vec![(1, Op::Eq, other.into())],
-        ),
-        (
-            libc::SYS_sched_setscheduler,
-            vec![(1, Op::Eq, batch.into())],
-        ),
         (libc::SYS_tgkill, vec![(0, Op::Eq, own)]),
         (libc::SYS_clone, vec![(0, Op::MaskedEq(thread), thread)]),
         (libc::SYS_mmap, vec![(2, Op::MaskedEq(executable), 0)]),
@@ -243,6 +242,10 @@ fn conditions(resizable: Option<RawFd>) -> Vec<(i64, Vec<Condition>)> {
             vec![(0, Op::Eq, local), (1, socket_type, datagrams)],
         ),
     ];
+    // Threads of a ring enter SCHED_IDLE while they serve, and leave it.
+    let classes = [libc::SCHED_OTHER, libc::SCHED_BATCH, libc::SCHED_IDLE];
+    let class = |class: libc::c_int| (1, Op::Eq, class.unsigned_abs().into());
+    all.extend(classes.map(|it| (libc::SYS_sched_setscheduler, vec![class(it)])));
     let ioctls = IOCTLS.map(|request| (libc::SYS_ioctl, vec![(1, Op::Eq, request)]));
     all.extend(ioctls);
     let image = resizable.and_then(|number| u64::try_from(number).ok());

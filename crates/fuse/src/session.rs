@@ -17,7 +17,7 @@ use crate::mountinfo::Number;
 use crate::serve::Serve;
 use crate::server::Server;
 use crate::transport::dev::{Counts, Device, EventLoop, Leader, Near, Role};
-use crate::transport::uring::{self, Closer, Rings, Seats, Sizes};
+use crate::transport::uring::{Closer, Rings, Seats, Sizes};
 use crate::transport::{NO_RINGS, Placement, Transport};
 
 /// Fewest threads that read requests: while one waits for the image, others go on.
@@ -147,7 +147,7 @@ impl<S: Serve> Session<S> {
     /// before INIT, or its version is not spoken; `Unsupported` where io_uring must be and is not
     /// there.
     pub fn begin(server: Arc<S>, fd: OwnedFd, how: How) -> io::Result<Self> {
-        let is_wanted = how.transport != Transport::Dev && uring::is_allowed();
+        let is_wanted = how.transport.may_use_rings();
         let sizes = is_wanted.then(|| Sizes::of_machine(how.payloads)).flatten();
         // Where the least that a ring needs is too much, only who wants nothing else gets it.
         let sizes = sizes.filter(|(_, fits)| *fits || how.transport == Transport::Uring);

@@ -28,6 +28,12 @@ pub enum Placement {
 }
 
 impl Transport {
+    /// Whether a mount that begins now may serve over io_uring.
+    #[must_use]
+    pub fn may_use_rings(self) -> bool {
+        self != Self::Dev && uring::is_allowed()
+    }
+
     /// Whether what is wanted is there, as far as can be reported before a mount.
     ///
     /// # Errors

@@ -22,7 +22,7 @@ use uext4_fuse::report::report;
 use uext4_fuse::session::{self, How, PAYLOADS_MAX, Session};
 use uext4_fuse::unmount_status::UnmountStatus;
 use uext4_fuse::writeback_cache::{self, WritebackCache};
-use uext4_fuse::{Served, Server, Validity};
+use uext4_fuse::{Placement, Served, Server, Validity};
 use uext4_ondisk::features::RoCompat;
 use uext4_remote::changes::Observer;
 use uext4_remote::server::Server as Operations;
@@ -45,7 +45,7 @@ use crate::mount_options::{self, MountOptions, Xattrs, default_options};
 use crate::mounted;
 use crate::open;
 use crate::part;
-use crate::sandbox::{self, Sandbox};
+use crate::sandbox::{self, Needed, Sandbox};
 use crate::trace;
 use crate::unmounter::{Unmounter, end_at_signals, unmount};
 
@@ -432,6 +432,11 @@ fn serve(args: &MountArgs, options: &MountOptions, opened: &Opened) -> Result<Se
     })
 }
 
+/// Whether threads may serve in the class SCHED_IDLE, and leave it.
+fn serves_low(options: &MountOptions) -> bool {
+    options.placement == Placement::Auto && options.transport.may_use_rings()
+}
+
 /// Serves from now on, after it has acquired what the sandbox would deny.
 fn begin(
     options: &MountOptions,
@@ -456,7 +461,10 @@ fn begin(
     let address = number
         .and_then(|number| addresses::new(addresses::Kind::Mount, number, found.as_ref()).ok());
     let confined = match is_confined {
-        true => sandbox::confine(listener.needed()),
+        true => sandbox::confine(Needed {
+            leaves_idle: serves_low(options),
+            ..listener.needed()
+        }),
         false => Sandbox::default(),
     };
     let unmounted = mount.fd.try_clone().ok();
