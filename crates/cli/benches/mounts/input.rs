@@ -1,4 +1,5 @@
-//! What is unpacked: the Linux source, and four of its folders.
+//! What is unpacked: the Linux source, and four of its folders; of these the first as a repository
+//! that is cloned.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -18,11 +19,12 @@ pub struct Tar {
     pub entries: usize,
 }
 
-/// Both tars; none without the package.
+/// Both tars, and a repository; none without the package.
 #[derive(Debug)]
 pub struct Input {
     pub linux: Option<Tar>,
     pub folders: Option<Tar>,
+    pub repository: Option<PathBuf>,
     _dir: TempDir,
 }
 
@@ -32,6 +34,7 @@ impl Input {
         let mut input = Self {
             linux: None,
             folders: None,
+            repository: None,
             _dir: dir,
         };
         let Some(packed) = source() else {
@@ -57,6 +60,8 @@ impl Input {
         let mut args = vec!["-cf", folders.to_str().unwrap(), "-C", to.to_str().unwrap()];
         args.extend(wanted.iter().map(|name| &**name));
         run("tar", &args)?;
+        let first = to.join(&top).join(FOLDERS[0]);
+        input.repository = Some(repository(&first, input.at("repository"))?);
         fs::remove_dir_all(&to).map_err(|error| error.to_string())?;
         let entries = run("tar", &["-tf", folders.to_str().unwrap()])?;
         input.folders = Some(Tar {
@@ -70,6 +75,22 @@ impl Input {
     fn at(&self, name: &str) -> PathBuf {
         self._dir.path().join(name)
     }
+}
+
+/// Makes a bare repository of a tree, in one commit.
+fn repository(tree: &Path, at: PathBuf) -> Result<PathBuf, String> {
+    let (tree, to) = (tree.to_str().unwrap(), at.to_str().unwrap());
+    run("git", &["init", "--quiet", "--bare", to])?;
+    let git = |args: &[&str]| {
+        run(
+            "git",
+            &[&["--git-dir", to, "--work-tree", tree][..], args].concat(),
+        )
+    };
+    git(&["add", "--all", "--force"])?;
+    let author = ["-c", "user.name=bench", "-c", "user.email=bench@localhost"];
+    git(&[&author[..], &["commit", "--quiet", "--message", "all"]].concat())?;
+    Ok(at)
 }
 
 /// The tar of Debian's package, the newest if there are several.

@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! make bench-fuse
-//! cargo bench -p uext4-cli --bench mounts -- [SUBJECT]… [names|tree|bytes|small|writers|sqlite]…
+//! cargo bench -p uext4-cli --bench mounts -- [SUBJECT]…
+//!     [names|tree|bytes|small|writers|sqlite|git|compile]…
 //!     [--rounds N] [--names N] [--mib N] [--json FILE]
 //! ```
 //! What it shows: what a program waits for, everything in memory (images in `/dev/shm`, a journal
@@ -22,6 +23,7 @@ mod input;
 mod subject;
 mod targets;
 mod tasks;
+mod work;
 
 use std::process::ExitCode;
 

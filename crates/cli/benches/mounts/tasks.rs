@@ -14,6 +14,7 @@ use crate::Asked;
 use crate::figures::Unit;
 use crate::input::{Input, Tar};
 use crate::subject::{Mounted, Subject, run};
+use crate::work;
 
 /// Of one read or write.
 const REQUEST: usize = 1 << 20;
@@ -28,7 +29,7 @@ const WRITERS_MIB: usize = 40;
 const TRANSACTIONS: usize = 2000;
 
 /// Takes a figure: what it is of, its unit, and it.
-type Report<'a> = &'a mut dyn FnMut(&str, Unit, f64);
+pub type Report<'a> = &'a mut dyn FnMut(&str, Unit, f64);
 
 #[derive(Debug)]
 pub struct Task {
@@ -61,22 +62,30 @@ pub const TASKS: &[Task] = &[
         name: "sqlite",
         run: sqlite,
     },
+    Task {
+        name: "git",
+        run: work::git,
+    },
+    Task {
+        name: "compile",
+        run: work::compile,
+    },
 ];
 
-fn seconds(f: impl FnOnce() -> Result<(), String>) -> Result<f64, String> {
+pub fn seconds(f: impl FnOnce() -> Result<(), String>) -> Result<f64, String> {
     let begun = Instant::now();
     f()?;
     Ok(begun.elapsed().as_secs_f64())
 }
 
 /// Makes the kernel forget clean pages (1), names and inodes (2), or both (3).
-fn forget(what: &str) -> Result<(), String> {
+pub fn forget(what: &str) -> Result<(), String> {
     let file = "/proc/sys/vm/drop_caches";
     fs::write(file, what).map_err(|error| format!("{file}: {error}"))
 }
 
 /// Notes how much memory the daemon took, unmounts and has the image judged.
-fn ended(mounted: Mounted, report: Report<'_>) -> Result<f64, String> {
+pub fn ended(mounted: Mounted, report: Report<'_>) -> Result<f64, String> {
     if let Some(peak) = mounted.peak_mib() {
         report("most resident", Unit::Mib, peak);
     }
