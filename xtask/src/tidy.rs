@@ -9,7 +9,7 @@
 //! | [`knots`] | no import cycle among the modules of any crate |
 //! | [`packing`] | where the bytes of directories, extents and attributes are made |
 //! | [`text`] | marks of unfinished work, names of files, paths of one machine, links |
-//! | [`words`] | private words, the width of comments and prose |
+//! | [`width`] | the width of comments and prose |
 //!
 //! Every rule sees the files that git tracks or would track. Formatting is rustfmt's business and
 //! habits are clippy's; neither is repeated here.
@@ -21,7 +21,7 @@ mod modules;
 mod packing;
 mod source;
 mod text;
-mod words;
+mod width;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -100,7 +100,7 @@ pub fn run(root: &Path) -> Result<Vec<Complaint>, String> {
             host::check(file, &mut complaints);
         }
         text::check(root, file, &mut complaints);
-        words::check(file, &mut complaints);
+        width::check(file, &mut complaints);
     }
     crates::check(&files, &mut complaints);
     knots::check(&files, &mut complaints);
