@@ -144,8 +144,8 @@ pub trait BlockDevice: Send + Sync + Debug {
     /// As [`BlockDevice::write_at`].
     fn discard(&self, offset: u64, len: u64) -> Result<(), Error>;
 
-    /// Notifies the medium that no thread needs the bytes of the range, whatever they read as
-    /// afterwards. False if it cannot be reported: then nothing has happened, while
+    /// Tells the medium that the range is unused; what it reads as afterwards is undefined. Returns
+    /// false if the medium does not support that: then nothing has happened, while
     /// [`BlockDevice::discard`] would write zeroes. Parts of sectors at both ends stay as they
     /// are.
     ///

@@ -5,8 +5,8 @@
 //! chain is bounded, and a damaged entry costs itself but not its neighbours. What was wrong is
 //! stored in [`Table::damage`].
 //!
-//! Tables count in sectors. A GPT header reports by its place whether they are of 512 or 4096
-//! bytes; an MBR does not, so the device's own [`BlockDevice::sector_size`] decides, and
+//! Tables count in sectors. The position of the GPT header shows whether these have 512 or 4096
+//! bytes; an MBR does not show it, so the device's own [`BlockDevice::sector_size`] decides, and
 //! [`find_file_systems`] tries 4096 where 512 led to no file system.
 //!
 //! Left out: making tables (an entry that is there can be changed), BSD and Sun labels, members of

@@ -18,11 +18,11 @@ use crate::mounted::{self, Door};
 /// The snapshots that are read, which hold until they are checked.
 static SNAPSHOTS: Mutex<Vec<(PathBuf, Arc<dyn BlockDevice>)>> = Mutex::new(Vec::new());
 
-/// Makes sure that all snapshots held until now, and lets go of them: a command that goes on after
-/// errors of reading has not succeeded if that is why it had them.
+/// Checks that every snapshot stayed valid, and releases them. If one did not, read errors of the
+/// command come from that, and the command has failed.
 ///
 /// # Errors
-/// Exit 8 with the reason why one does not.
+/// Exit 8 with the reason why a snapshot is no longer valid.
 pub fn check_snapshots() -> Result<(), Failure> {
     let mut all = SNAPSHOTS.lock().unwrap_or_else(PoisonError::into_inner);
     for (image, snapshot) in all.drain(..) {

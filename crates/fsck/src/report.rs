@@ -18,7 +18,7 @@ use crate::problem::{JournalProblem, Loss, Problem, QuotaProblem, Severity};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cause(pub u32);
 
-/// Finds a pass by its name.
+/// The passes of an examination, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Pass {
     /// Superblock, descriptors, journal.

@@ -49,7 +49,7 @@ pub enum Error {
         /// Where.
         dir: PathBuf,
     },
-    /// A thread uses it.
+    /// A program still uses the mount.
     #[error("{}: in use", .dir.display())]
     Busy {
         /// Where.
@@ -79,10 +79,10 @@ pub struct Options {
     pub source: PathBuf,
     /// What every mount has: read-only, no devices, …
     pub flags: MountFlags,
-    /// Others than a caller that mounts may use it.
+    /// Users other than the one who mounted may use it.
     pub allow_other: bool,
-    /// The kernel decides by owners and modes who may do what; else any thread that asks may do
-    /// all.
+    /// The kernel decides by owners and modes who may do what; otherwise every process that reaches
+    /// the mount may do everything.
     pub kernel_decides: bool,
     /// What is in the directory may be hidden.
     pub nonempty: bool,

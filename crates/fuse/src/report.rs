@@ -1,5 +1,5 @@
-//! What is reported to no thread the caller: to standard error, and to the system's log, for a
-//! daemon has only that.
+//! Messages that belong to no request. They go to standard error and to the system log, because a
+//! daemon has no other channel.
 
 use std::io::Write;
 use std::os::unix::net::UnixDatagram;

@@ -12,9 +12,9 @@
 //! image in use looks for the daemons of that image: where one is no longer mounted, the command
 //! waits for it ([`Holder`]).
 //!
-//! Needs no directory and no right but to be the one who mounted, or root: others are not
-//! reported, and the thread that is neither is not believed. It is gone when the daemon has ended,
-//! however it did: then those who wait read an end without a line.
+//! No directory and no privilege is needed. Only root and the user who mounted may ask: nobody else
+//! gets an answer, and an answer from another user's process is ignored. The socket goes with the
+//! daemon, however that ends: those who wait then read the end of the stream without a line.
 
 use std::fs;
 use std::io::{self, Read, Write};

@@ -81,9 +81,9 @@
 //! checksum is wrong also ends it, but is reported as [`Recovery::failed_commit`]: the kernel
 //! refuses to mount then. What was committed and cannot be read as such is an error, with one
 //! exception: with `async_commit` the last transaction's commit may have reached the medium
-//! before its blocks, and such a transaction is dropped whole. Data blocks that no thread would
-//! see, because a later copy or a revoke overrides them, are not verified; the kernel verifies
-//! some of them.
+//! before its blocks, and such a transaction is dropped whole. Data blocks that no reader
+//! would ever see, because a later copy or a revoke overrides them, are not verified; the kernel
+//! verifies some of them.
 //!
 //! A repair goes further ([`recover_what_holds`]), because it examines all that the replay makes:
 //! of a committed transaction it replays every block that holds, as e2fsck does.

@@ -23,7 +23,7 @@
 //! The kernel's windows depend on the size of the file alone, by a table of sizes. Those of the
 //! patch of 2014 are powers of two: a third of the table's extents in the lab, and free runs half
 //! as long. This design has half of the extents of today's kernel, a fifth on an aged device, and
-//! free runs nearly as long as the table's (`docs/performance.md`).
+//! free runs nearly as long as the table's (`lab/records`).
 //!
 //! # The seam
 //!

@@ -5,7 +5,7 @@
 //! The kernel's search asks group after group by criteria that get weaker, and measures free runs
 //! in those that may do. What it knows of a group without its lock says little of the longest run
 //! in it: on an aged device it looks at ten times as many groups and runs as the search here, and
-//! finds shorter ones (`docs/performance.md`).
+//! finds shorter ones (`lab/records`).
 //!
 //! # The design
 //!

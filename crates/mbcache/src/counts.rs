@@ -99,7 +99,7 @@ impl<T> Counts<T> {
             for (&thing, count) in part.iter() {
                 f(thing, &count.owner, count.users.load(Acquire));
             }
-            // The memory too: a busy moment's is not stored.
+            // Free the table as well, so that one busy moment does not keep it large.
             self.len.fetch_sub(part.len(), Relaxed);
             *part = Part::default();
         }

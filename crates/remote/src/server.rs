@@ -49,11 +49,11 @@ const ANSWER_MAX: usize = 2 << 20;
 /// What a connection needs of the process that has the file system open.
 #[derive(Clone)]
 pub struct Server {
-    /// It.
+    /// The file system that is served.
     pub fs: Volume,
-    /// Who hears of changes.
+    /// Hears of every change, so that the mount can make the kernel forget what it has cached.
     pub observer: Arc<dyn Observer>,
-    /// What closes it.
+    /// Ends the batches under way when the file system is closed.
     pub gate: Arc<Gate>,
     /// Each batch is durable before it is answered.
     pub is_synchronous: bool,

@@ -67,14 +67,14 @@ pub struct How {
     gid: u32,
 }
 
-/// What has the new name of a rename.
+/// What a rename does with a file that has the new name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Rename {
-    /// It loses it.
+    /// The existing file loses the name.
     Replace,
-    /// It must not be there.
+    /// The rename fails if the name exists.
     NoReplace,
-    /// It gets the old one.
+    /// The two names are exchanged.
     Exchange,
 }
 

@@ -20,9 +20,9 @@ const REPORT_MIN: Duration = Duration::from_millis(1);
 /// What a writer does about a pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Manner {
-    /// It sleeps.
+    /// The writer sleeps through it.
     Sleep,
-    /// It reports its caller.
+    /// The pause is returned to the caller.
     Report,
 }
 

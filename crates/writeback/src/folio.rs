@@ -83,9 +83,9 @@ impl Folio {
         len
     }
 
-    /// Takes the bytes in at `at` and marks their blocks dirty. What the first and the last block
-    /// have around them is cached if they are uptodate and becomes zero if not. Returns how many
-    /// blocks were clean before.
+    /// Copies `data` to byte `at` of the folio and marks its blocks dirty. The rest of the first and
+    /// of the last block is kept if the block is uptodate, else zeroed. Returns the number of blocks
+    /// that were clean before.
     pub(crate) fn write(
         &mut self,
         at: usize,

@@ -60,9 +60,9 @@ impl<E: MappingError> File<E> {
                 }
                 Err((taken, error)) if done + taken == 0 => return Err(error),
                 Err((taken, _)) => {
-                    // What was taken in is dirty: if it cannot be written, its sync is notified
-                    // then. The writer is informed when it comes again, unless the device gets on
-                    // until then.
+                    // What was taken in is dirty. If it cannot be written, the next sync reports
+                    // that; the writer gets the error with its next write, unless the device has
+                    // recovered by then.
                     done += taken;
                     break;
                 }

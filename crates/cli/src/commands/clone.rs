@@ -51,7 +51,7 @@ pub struct CloneArgs {
     #[arg(short = 'U', long, value_name = "UUID")]
     #[arg(value_parser = |text: &str| parse_uuid("-U", text).map_err(|error| error.to_string()))]
     uuid: Option<[u8; 16]>,
-    /// Replace a file that is there without a question, unless it is in use
+    /// Replace an existing file without asking, unless it is in use
     #[arg(long)]
     force: bool,
     /// Print one JSON object

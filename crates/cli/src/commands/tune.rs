@@ -43,7 +43,7 @@ pub struct TuneArgs {
     /// UUID, or: random, time, clear
     #[arg(short = 'U', long, value_name = "UUID", value_parser = parse::uuid)]
     uuid: Option<[u8; 16]>,
-    /// Reserve so many of a hundred blocks
+    /// Reserve this percentage of the blocks
     #[arg(
         short = 'm',
         long,

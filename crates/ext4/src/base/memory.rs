@@ -3,9 +3,9 @@
 //! # Why
 //!
 //! Pages of files, blocks of metadata, what is known of extents, inodes, and names are held by
-//! subsystems that know nothing of one another. With a limit each, either much memory lies idle
-//! in one room while another starves, or their sum is more than any thread was reserved. So there
-//! is one number for all of them, and each may take what the others leave.
+//! subsystems that know nothing of one another. If each had a limit of its own, either much memory
+//! would lie idle in one subsystem while another starves, or together they would exceed what the
+//! user allowed. So there is one number for all of them, and each may take what the others leave.
 //!
 //! # Picture
 //!

@@ -62,8 +62,8 @@ pub struct OpenOptions {
     /// Refuse what exceeds the limits of a user, group or project. Without it they are counted, and
     /// nothing is refused. Only for writing, and only where there is the feature `quota`.
     ///
-    /// Limits are those of a caller that owns what is made or grows, any thread that asks for it;
-    /// what belongs to id 0 is not limited.
+    /// The owner of the file that is created or grows is charged, whoever makes the call; what
+    /// belongs to id 0 is not limited.
     pub quota_limits: bool,
     /// When writers wait, how much may be dirty and for how long. Only for writing.
     pub writeback: WritebackOptions,
