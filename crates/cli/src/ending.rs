@@ -49,6 +49,7 @@ pub fn after_ending<T>(
 ) -> Result<T, Error> {
     let began = Instant::now();
     let mut looks = LOOKS;
+    let mut was_ended = false;
     loop {
         let error = match open() {
             Err(error) if is_in_use(&error) => error,
@@ -59,11 +60,10 @@ pub fn after_ending<T>(
                 wait(image, daemon);
                 looks = LOOKS_AFTER_END;
             }
-            Holder::Ended if began.elapsed() < PATIENCE => {
-                looks = LOOKS_AFTER_END;
-                thread::sleep(PAUSE);
+            Holder::Ended if !was_ended => {
+                (was_ended, looks) = (true, LOOKS_AFTER_END);
             }
-            Holder::Unknown if looks > 0 => {
+            Holder::Ended | Holder::Unknown if looks > 0 => {
                 looks -= 1;
                 thread::sleep(PAUSE);
             }
@@ -122,8 +122,8 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn a_daemon_whose_process_ends_is_waited_for() {
+    /// An image that is locked, and one who listens as its daemon does.
+    fn held() -> (tempfile::NamedTempFile, FileDevice, UnixListener) {
         let image = tempfile::NamedTempFile::new().unwrap();
         image.as_file().set_len(4096).unwrap();
         let held = FileDevice::open(image.path(), Access::ReadWrite).unwrap();
@@ -133,7 +133,24 @@ mod tests {
         let found = fs::metadata(image.path()).unwrap();
         let address = addresses::new(Kind::Mount, Number { major, minor }, Some(&found)).unwrap();
         let address = SocketAddr::from_abstract_name(&address).unwrap();
-        let listener = UnixListener::bind_addr(&address).unwrap();
+        (image, held, UnixListener::bind_addr(&address).unwrap())
+    }
+
+    fn locked(image: &Path) -> Result<(), Error> {
+        after_ending(image, || FileDevice::open(image, Access::ReadWrite)?.lock())
+    }
+
+    #[test]
+    fn one_that_ends_all_connections_and_stays_is_waited_for_no_longer_than_an_end_takes() {
+        let (image, _held, listener) = held();
+        thread::spawn(move || listener.incoming().for_each(drop));
+        let error = locked(image.path()).unwrap_err();
+        assert!(is_in_use(&error), "{error}");
+    }
+
+    #[test]
+    fn a_daemon_whose_process_ends_is_waited_for() {
+        let (image, held, listener) = held();
         let ending = thread::spawn(move || {
             // It has no thread that answers any more, and its files are closed one by one.
             for _ in 0..LOOKS * 2 {
@@ -143,10 +160,7 @@ mod tests {
             thread::sleep(PAUSE * LOOKS * 2);
             drop(held);
         });
-        after_ending(image.path(), || {
-            FileDevice::open(image.path(), Access::ReadWrite)?.lock()
-        })
-        .unwrap();
+        locked(image.path()).unwrap();
         ending.join().unwrap();
     }
 }

@@ -41,6 +41,8 @@ const LINE_MAX: usize = 4096;
 const MOUNTED: &str = "";
 /// What is said to one who has come later.
 const ENDING: &str = "ending";
+/// What is said to one whose business it is not.
+const REFUSED: &str = "refused";
 /// How long that may take.
 const NOTED_WITHIN: Duration = Duration::from_secs(5);
 /// What is said when nothing went wrong.
@@ -116,7 +118,8 @@ impl UnmountStatus {
 fn came(state: &Mutex<State>, stream: UnixStream) {
     let own = host::effective_user();
     if peer(&stream).is_none_or(|uid| uid != 0 && uid != own) {
-        return;
+        // Without a line it would look as if the process ended.
+        return send_line(&stream, REFUSED);
     }
     let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
     send_line(
@@ -189,7 +192,8 @@ impl Waiting {
     ///
     /// # Errors
     /// `UnexpectedEof` and `ConnectionReset` where the process ends just now, `PermissionDenied`
-    /// where it is another's, `InvalidData` where it says something else, and those of the socket.
+    /// where it is another's or refuses, `InvalidData` where it says something else, and those of
+    /// the socket.
     fn noted(stream: UnixStream, owners: &[u32]) -> io::Result<(Self, bool)> {
         // Before it is waited for: any thread can listen and say nothing.
         if peer(&stream).is_none_or(|uid| uid != 0 && !owners.contains(&uid)) {
@@ -197,11 +201,14 @@ impl Waiting {
         }
         stream.set_read_timeout(Some(NOTED_WITHIN))?;
         let mut said = Vec::new();
-        while said.len() <= ENDING.len() {
+        while said.len() <= ENDING.len().max(REFUSED.len()) {
             let mut byte = [0];
             (&stream).read_exact(&mut byte)?;
             if byte == *b"\n" {
-                return Ok((Self::new(stream), said == ENDING.as_bytes()));
+                return match said == REFUSED.as_bytes() {
+                    true => Err(io::ErrorKind::PermissionDenied.into()),
+                    false => Ok((Self::new(stream), said == ENDING.as_bytes())),
+                };
             }
             said.extend(byte);
         }
@@ -246,7 +253,8 @@ pub enum Holder {
     Mounted,
     /// It is not mounted any more; what was written is being made durable.
     Ending(Waiting),
-    /// One has said all, and its process ends: until that is done it may have the image.
+    /// One closes the connection without a word, as a process does that ends: until that is done it
+    /// may have the image.
     Ended,
     /// None answers.
     Unknown,
@@ -279,11 +287,8 @@ impl Holder {
 
 /// Whether an error is that of a listener whose process ends.
 fn is_of_end(error: &io::Error) -> bool {
-    use io::ErrorKind::{ConnectionRefused, ConnectionReset, UnexpectedEof};
-    matches!(
-        error.kind(),
-        ConnectionRefused | ConnectionReset | UnexpectedEof
-    )
+    use io::ErrorKind::{ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), ConnectionReset | UnexpectedEof)
 }
 
 #[cfg(test)]
