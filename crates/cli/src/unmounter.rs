@@ -14,8 +14,9 @@ use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
+use std::time::Duration;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -170,24 +171,50 @@ pub fn unmount(unmounter: &Mutex<Unmounter>) {
     }
 }
 
-/// Unmounts when a signal asks for the end, by a thread of its own, which is never waited for.
+/// How long the kernel may take to write what it holds when a signal asks for the end.
+const WRITE_BACK_MAX: Duration = Duration::from_secs(30);
+
+/// Unmounts when a signal asks for the end, by threads of its own, which are never waited for.
+///
 /// Before that, `kernel` has the kernel write what it holds: where files are open, the connection
-/// is cut, and syncfs does not wait for a mount of FUSE.
+/// is cut, and syncfs does not wait for a mount of FUSE. That takes half a minute at most, as a
+/// disk may stall and a program may write faster; a second signal does not wait for it.
 pub fn end_at_signals(
     mut signals: Signals,
     unmounter: Arc<Mutex<Unmounter>>,
     ender: Ender,
-    kernel: Option<Arc<dyn Observer>>,
+    mut kernel: Option<Arc<dyn Observer>>,
 ) {
+    let ending = Mutex::new(ender);
+    let end = Arc::new(move || {
+        let ender = ending.lock().unwrap_or_else(PoisonError::into_inner);
+        // By now others may be mounted where it was.
+        if !ender.has_ended() {
+            unmount(&unmounter);
+            ender.end();
+        }
+    });
     thread::spawn(move || {
         for _ in signals.forever() {
-            // By now others may be mounted where it was.
-            if !ender.has_ended() {
-                if let Some(kernel) = &kernel {
-                    kernel.write_back();
-                }
-                unmount(&unmounter);
-                ender.end();
+            let Some(kernel) = kernel.take() else {
+                end();
+                continue;
+            };
+            let (done, is_done) = mpsc::channel();
+            let later = Arc::clone(&end);
+            let asks = move || {
+                kernel.write_back();
+                // After that time nobody waits for it any more.
+                _ = done.send(());
+            };
+            let waits = move || {
+                // Without a thread it is dropped, and so is the sender.
+                _ = thread::Builder::new().spawn(asks);
+                _ = is_done.recv_timeout(WRITE_BACK_MAX);
+                later();
+            };
+            if thread::Builder::new().spawn(waits).is_err() {
+                end();
             }
         }
     });
