@@ -349,8 +349,13 @@ pub fn fsync(
     };
     let waiting = caller.waiting();
     if let Some(inode) = server.handles.get(handle) {
-        // What it had to hear of before, the kernel has just reported: it asks only after that.
-        _ = server.handles.take_lost(handle);
+        // The kernel reports a loss to fsync itself, and asks us only at the next. What was lost
+        // since is not told from that: it is reported twice rather than not at all.
+        let lost = server.handles.take_lost(handle);
+        let sync = move |inode: &OpenInode| {
+            let synced = sync(inode);
+            lost.map_or(synced, Err)
+        };
         return match waiting {
             Some(_waiting) => sync(&inode).into(),
             None => later(server, caller, move || sync(&inode)),

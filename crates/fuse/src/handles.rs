@@ -1,10 +1,10 @@
 //! Files that are open for writing, each opening by itself.
 //!
-//! Nodes would do for everything but two things: what went wrong in writing a file is reported
-//! once to each who has it open; and the allocator keeps space for a file to grow as long as it is
-//! open for writing, which a node, that lives until the kernel forgets it, says nothing about. So
-//! each opening has a user of the inode of its own, through which it writes. A caller that only
-//! reads has none, and handle 0.
+//! Nodes would do for everything but two things: what went wrong in writing a file is reported to
+//! each who has it open, until it has been heard of; and the allocator keeps space for a file to
+//! grow as long as it is open for writing, which a node, that lives until the kernel forgets it,
+//! says nothing about. So each opening has a user of the inode of its own, through which it writes.
+//! A caller that only reads has none, and handle 0.
 //!
 //! Lock: one of 64 parts, a leaf; an inode is let go of outside it.
 
