@@ -43,6 +43,9 @@ const LANDLOCK: ABI = ABI::V6;
 /// it leaves.
 const READ: [&str; 2] = ["/proc", "/sys"];
 
+/// There where the kernel filters system calls.
+const SECCOMP: &str = "/proc/sys/kernel/seccomp/actions_avail";
+
 /// Directories that are needed while serving.
 #[derive(Clone, Copy, Debug)]
 pub struct Needed<'a> {
@@ -57,7 +60,7 @@ pub struct Needed<'a> {
 /// What holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sandbox {
-    /// No capability, but perhaps CAP_SYS_NICE: see [`confine`].
+    /// No capability.
     pub capabilities: bool,
     /// No path, or only some of the rules.
     pub landlock: bool,
@@ -68,10 +71,12 @@ pub struct Sandbox {
 /// Gives up capabilities and paths, for this thread and all that it starts.
 ///
 /// Where threads must get out of SCHED_IDLE and RLIMIT_NICE cannot be raised to allow it (root
-/// without CAP_SYS_RESOURCE, as in containers), CAP_SYS_NICE is kept if it is there. Of what that
-/// permits, the filter leaves the classes of threads that share the processor, and their CPUs.
+/// without CAP_SYS_RESOURCE, as in containers), CAP_SYS_NICE is kept if it is there, and if there
+/// is seccomp: of what it permits the filter leaves two things, for any process that can be seen,
+/// its CPUs and a class of those that share the processor.
 pub fn confine(needed: Needed<'_>) -> Sandbox {
-    let kept = match needed.leaves_idle && !allow_ordinary_niceness() {
+    let may_keep = || Path::new(SECCOMP).exists();
+    let kept = match needed.leaves_idle && !allow_ordinary_niceness() && may_keep() {
         true => CapabilitySet::SYS_NICE,
         false => CapabilitySet::empty(),
     };
@@ -83,7 +88,7 @@ pub fn confine(needed: Needed<'_>) -> Sandbox {
     };
     Sandbox {
         landlock: restrict(needed).unwrap_or(false),
-        capabilities: set_capabilities(None, left).is_ok(),
+        capabilities: set_capabilities(None, left).is_ok() && kept.is_empty(),
         seccomp: false,
     }
 }

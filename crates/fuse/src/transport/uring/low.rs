@@ -232,8 +232,8 @@ impl Server {
         if seats.guard_sleeps.load(SeqCst) {
             guard.unpark();
         }
-        seats.entered.fetch_add(1, Relaxed);
         let is_idle = scheduling::enter(Class::Idle);
+        seats.entered.fetch_add(is_idle.into(), Relaxed);
         self.is_low = true;
         // Lifted before it was there, it would be so for good.
         if !is_idle

@@ -35,10 +35,17 @@ impl Bystanders {
             return;
         }
         let known = std::mem::take(&mut self.0);
-        for id in scheduling::threads().filter(|id| !own.contains(id)) {
-            let before = known.iter().find(|(other, _)| *other == id);
+        // Before the others are looked for: those that it starts from now on inherit all, and a
+        // table of threads that cannot be read keeps nothing from it.
+        for (id, all) in &known {
+            if scheduling::is_ours(*id) {
+                _ = sched_setaffinity(Some(*id), all);
+            }
+        }
+        let is_known = |id: &ThreadId| known.iter().any(|(other, _)| other == id);
+        for id in scheduling::threads().filter(|id| !own.contains(id) && !is_known(id)) {
             // It fails for one that has ended.
-            _ = sched_setaffinity(Some(id), before.map_or(home, |(_, all)| all));
+            _ = sched_setaffinity(Some(id), home);
         }
     }
 }
