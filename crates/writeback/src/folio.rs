@@ -83,9 +83,9 @@ impl Folio {
         len
     }
 
-    /// Copies `data` to byte `at` of the folio and marks its blocks dirty. The rest of the first and
-    /// of the last block is kept if the block is uptodate, else zeroed. Returns the number of blocks
-    /// that were clean before.
+    /// Copies `data` to byte `at` of the folio and marks its blocks dirty. The rest of the first
+    /// and of the last block is kept if the block is uptodate, else zeroed. Returns the number of
+    /// blocks that were clean before.
     pub(crate) fn write(
         &mut self,
         at: usize,

@@ -13,9 +13,9 @@ use super::{
 /// A device that pages are written to, as throttling sees it.
 ///
 /// The cache tells it when pages become dirty or clean; it tells writers how long to wait. Every
-/// page goes the same way: [`Bdi::dirtied`] → [`Bdi::writeback_started`] → [`Bdi::completed`], or from
-/// dirty to [`Bdi::cleaned`]. Counts saturate: a caller that forgets a step gets wrong pauses, no
-/// panic. May be called from any thread, with any lock held: what it locks itself are leaves,
+/// page goes the same way: [`Bdi::dirtied`] → [`Bdi::writeback_started`] → [`Bdi::completed`], or
+/// from dirty to [`Bdi::cleaned`]. Counts saturate: a caller that forgets a step gets wrong pauses,
+/// no panic. May be called from any thread, with any lock held: what it locks itself are leaves,
 /// held for a few instructions.
 #[derive(Debug)]
 pub struct Bdi {
