@@ -43,7 +43,7 @@ const LANDLOCK: ABI = ABI::V6;
 /// it leaves.
 const READ: [&str; 2] = ["/proc", "/sys"];
 
-/// There where the kernel filters system calls.
+/// Exists where the kernel has seccomp.
 const SECCOMP: &str = "/proc/sys/kernel/seccomp/actions_avail";
 
 /// Directories that are needed while serving.
@@ -71,9 +71,9 @@ pub struct Sandbox {
 /// Gives up capabilities and paths, for this thread and all that it starts.
 ///
 /// Where threads must get out of SCHED_IDLE and RLIMIT_NICE cannot be raised to allow it (root
-/// without CAP_SYS_RESOURCE, as in containers), CAP_SYS_NICE is kept if it is there, and if there
-/// is seccomp: of what it permits the filter leaves two things, for any process that can be seen,
-/// its CPUs and a class of those that share the processor.
+/// without CAP_SYS_RESOURCE, as in containers), CAP_SYS_NICE is kept if it is there, and if the
+/// kernel has seccomp. The filter then leaves two uses of it: to choose the CPUs of any process
+/// that is visible, and to put one into SCHED_OTHER, SCHED_BATCH or SCHED_IDLE.
 pub fn confine(needed: Needed<'_>) -> Sandbox {
     let may_keep = || Path::new(SECCOMP).exists();
     let kept = match needed.leaves_idle && !allow_ordinary_niceness() && may_keep() {

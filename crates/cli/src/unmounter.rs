@@ -1,4 +1,5 @@
-//! The process that unmounts when a daemon in its sandbox receives a signal to end.
+//! What a signal to end leads to: the unmounting, by a process of its own that a daemon in its
+//! sandbox keeps for that.
 //!
 //! ```text
 //! daemon  ──────────▶  uext4 umount --when-notified=0:57 DIR     unmounts, or runs fusermount3
@@ -6,9 +7,9 @@
 //!         ──"end"───▶
 //!         ◀── it ends; its exit code is that of the unmounting
 //! ```
-//! Signals that end a daemon often go to all that belong to it. This one outlives them: the
-//! daemon is received by the same signal, and then needs it. A daemon that ends otherwise leaves
-//! it alone: it ends as well, and does nothing.
+//! Signals that end a daemon often go to all processes that belong to it. This one outlives them,
+//! because the daemon, which gets the same signal, needs it then. If the daemon ends in another
+//! way, this process reads the end of the pipe, does nothing, and ends as well.
 
 use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;

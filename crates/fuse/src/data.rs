@@ -349,8 +349,8 @@ pub fn fsync(
     };
     let waiting = caller.waiting();
     if let Some(inode) = server.handles.get(handle) {
-        // The kernel reports a loss to fsync itself, and asks us only at the next. What was lost
-        // since is not told from that: it is reported twice rather than not at all.
+        // The kernel reports a loss to fsync itself, and sends FSYNC only for the next call. A note
+        // that is there is of that loss or of a later one: rather reported twice than dropped.
         let lost = server.handles.take_lost(handle);
         let sync = move |inode: &OpenInode| {
             let synced = sync(inode);

@@ -122,10 +122,10 @@ fn forbids_writing(cmd: u32, data: &[u8]) -> bool {
     let fixed = InodeFlags::IMMUTABLE | InodeFlags::APPEND;
     match cmd {
         FS_IOC_FSSETXATTR => Fsxattr::read_from_prefix(data).is_ok_and(|(it, _)| {
-            let named = XFLAGS.iter().filter(|(flag, _)| fixed.contains(*flag));
-            named
-                .into_iter()
-                .any(|(_, xflag)| it.fsx_xflags & xflag != 0)
+            let is_set = |xflag: u32| it.fsx_xflags & xflag != 0;
+            XFLAGS
+                .iter()
+                .any(|(flag, xflag)| fixed.contains(*flag) && is_set(*xflag))
         }),
         _ => u32::read_from_prefix(data)
             .is_ok_and(|(flags, _)| InodeFlags::from_bits_retain(flags).intersects(fixed)),
